@@ -1,0 +1,1 @@
+//! The HTTP API: OpenAI-compatible completions, models, health.

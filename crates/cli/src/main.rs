@@ -1,0 +1,3 @@
+//! The `pomar` command.
+
+fn main() {}

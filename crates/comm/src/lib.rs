@@ -1,0 +1,1 @@
+//! A group of ranks and its transports: shared memory and a TCP mesh.

@@ -1,0 +1,1 @@
+//! The forward pass of one shard: backend, architectures, KV cache, sampler.

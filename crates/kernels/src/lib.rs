@@ -1,0 +1,1 @@
+//! Arithmetic on blocks of numbers: quantised dot products, norms, rope, attention, sampling primitives.

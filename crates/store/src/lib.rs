@@ -1,0 +1,1 @@
+//! Model references to files on disk: aliases, downloads, cache folder.

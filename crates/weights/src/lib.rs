@@ -1,0 +1,1 @@
+//! Files to tensors: safetensors and GGUF, mapped, sliced and checked.
