@@ -1,1 +1,3 @@
 //! Arithmetic on blocks of numbers: quantised dot products, norms, rope, attention, sampling primitives.
+
+pub mod pool;
