@@ -1,3 +1,12 @@
 //! Arithmetic on blocks of numbers: quantised dot products, norms, rope, attention, sampling primitives.
+//!
+//! This crate knows no model, no file and no network. Its promise is that results depend on the numbers given and on
+//! nothing else: not on the instruction set, the number of threads, the batch around a token or the way a matrix is
+//! cut over machines.
+//!
+//! Where to start reading: [`level`](mod@level) says how one source serves several instruction sets.
 
+pub mod level;
 pub mod pool;
+
+pub use level::{Level, LevelError, level};
