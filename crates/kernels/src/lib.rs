@@ -6,7 +6,15 @@
 //!
 //! Where to start reading: [`level`](mod@level) says how one source serves several instruction sets.
 
+pub mod attention;
+pub mod elementwise;
+mod lanes;
 pub mod level;
+pub mod math;
+pub mod norm;
 pub mod pool;
+pub mod random;
+pub mod rope;
+pub mod softmax;
 
 pub use level::{Level, LevelError, level};

@@ -17,6 +17,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::level::{Level, level};
+
 /// Looks at the counter before a waiting thread starts to offer its processor to others: some microseconds.
 const SPINS: u32 = 200;
 
@@ -35,6 +37,7 @@ pub fn default_threads() -> usize {
 /// takes which task, and in what order, is not determined.
 #[derive(Debug)]
 pub struct Pool {
+    level: Level,
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
 }
@@ -44,6 +47,11 @@ impl Pool {
     ///
     /// When the system refuses to start a thread, the pool works with those it has: see [`Pool::threads`].
     pub fn new(threads: usize) -> Self {
+        Self::with_level(threads, level())
+    }
+
+    /// Like [`Pool::new`], for kernels that run with the instructions of `level`.
+    pub fn with_level(threads: usize, level: Level) -> Self {
         let shared = Arc::new(Shared::default());
         let workers = (1..threads).map_while(|index| {
             let shared = Arc::clone(&shared);
@@ -53,12 +61,21 @@ impl Pool {
                 .ok()
         });
         let workers = workers.collect();
-        Self { shared, workers }
+        Self {
+            level,
+            shared,
+            workers,
+        }
     }
 
     /// The number of threads that share the work, the caller's included.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
+    }
+
+    /// The instruction set that kernels given this pool use.
+    pub fn level(&self) -> Level {
+        self.level
     }
 
     /// Runs `f(0)`, `f(1)`, … `f(tasks - 1)`, each once, on all threads, and returns when all are done.
