@@ -1,0 +1,208 @@
+//! A byte ring for one writer and one reader over memory that someone else owns.
+//!
+//! The two sides may be threads over heap memory or processes over a shared mapping. Each side trusts only its own
+//! cursor, kept in private memory; what it reads of the other side's cursor is checked, so a peer that scribbles over
+//! the ring can spoil the bytes but not make this side touch memory outside it.
+//!
+//! Memory: line 0 holds the writer's cursor, line 1 the reader's, the bytes follow. Cursors count all bytes ever
+//! written or read; the writer may be at most `capacity` ahead.
+
+use std::{
+    ptr::NonNull,
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{Acquire, Release},
+    },
+};
+
+/// Bytes of cursors before the data: one cache line each, so that the sides do not fight over one.
+pub(crate) const CURSOR_BYTES: usize = 128;
+
+/// The other side's cursor is where no correct peer would put it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Corrupt;
+
+/// Where a ring lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RingMemory {
+    base: NonNull<u8>,
+    capacity: usize,
+}
+
+// SAFETY: a RingMemory is an address; what is done through it from several threads goes through atomics, or through
+// bytes that the cursors give to one side at a time.
+unsafe impl Send for RingMemory {}
+
+impl RingMemory {
+    /// A ring at `base`, over `CURSOR_BYTES + capacity` bytes that start out as zeros.
+    ///
+    /// # Safety
+    /// `base` is aligned to 64 bytes; the memory stays valid as long as this value and every [`Writer`] and [`Reader`]
+    /// made of it, and nobody in this process touches it by other means; `capacity` is a power of two.
+    pub(crate) unsafe fn new(base: NonNull<u8>, capacity: usize) -> Self {
+        debug_assert!(capacity.is_power_of_two() && base.addr().get().is_multiple_of(64));
+        Self { base, capacity }
+    }
+
+    fn written(&self) -> &AtomicU64 {
+        // SAFETY: the first 8 bytes of the ring's memory, aligned and valid by the contract of `new`, and only ever
+        // accessed as an atomic.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().cast()) }
+    }
+
+    fn read(&self) -> &AtomicU64 {
+        // SAFETY: as for `written`; 64 is inside CURSOR_BYTES and keeps the alignment.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(64).cast()) }
+    }
+
+    /// Splits `length` bytes that begin at `cursor` where the ring wraps: offset and length of the first run; the
+    /// second run starts at offset 0.
+    fn first_run(&self, cursor: u64, length: usize) -> (usize, usize) {
+        let offset = (cursor % self.capacity as u64) as usize;
+        (offset, length.min(self.capacity - offset))
+    }
+
+    /// Start of the data.
+    fn data(&self) -> *mut u8 {
+        // SAFETY: CURSOR_BYTES is inside the ring's memory by the contract of `new`.
+        unsafe { self.base.as_ptr().add(CURSOR_BYTES) }
+    }
+}
+
+/// The side that puts bytes in.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    ring: RingMemory,
+    cursor: u64,
+    /// The reader's cursor when last looked at; a smaller one only makes the ring seem fuller.
+    reader_seen: u64,
+}
+
+impl Writer {
+    pub(crate) fn new(ring: RingMemory) -> Self {
+        Self {
+            ring,
+            cursor: 0,
+            reader_seen: 0,
+        }
+    }
+
+    /// Puts in as much of `bytes` as fits and says how much that was.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<usize, Corrupt> {
+        let mut space = self.ring.capacity - (self.cursor - self.reader_seen) as usize;
+        if space < bytes.len() {
+            // Acquire: the reader has finished copying the bytes that it gives back.
+            self.reader_seen = self.ring.read().load(Acquire);
+            let ahead = self.cursor.wrapping_sub(self.reader_seen);
+            space = self
+                .ring
+                .capacity
+                .checked_sub(usize::try_from(ahead).map_err(|_| Corrupt)?)
+                .ok_or(Corrupt)?;
+        }
+        let length = space.min(bytes.len());
+        let (offset, first) = self.ring.first_run(self.cursor, length);
+        // SAFETY: both runs lie inside the data area (`first_run`), which is valid memory; the `length` bytes after our
+        // cursor are free, so the reader does not touch them until the cursor is published below; `bytes` is private
+        // memory and cannot overlap the ring.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.ring.data().add(offset), first);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr().add(first), self.ring.data(), length - first);
+        }
+        self.cursor += length as u64;
+        self.ring.written().store(self.cursor, Release);
+        Ok(length)
+    }
+}
+
+/// The side that takes bytes out.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    ring: RingMemory,
+    cursor: u64,
+    /// The writer's cursor when last looked at.
+    writer_seen: u64,
+}
+
+impl Reader {
+    pub(crate) fn new(ring: RingMemory) -> Self {
+        Self {
+            ring,
+            cursor: 0,
+            writer_seen: 0,
+        }
+    }
+
+    /// Takes out as much as there is, at most `into.len()` bytes, and says how much that was.
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> Result<usize, Corrupt> {
+        let mut ready = (self.writer_seen - self.cursor) as usize;
+        if ready < into.len() {
+            // Acquire: the bytes before the writer's cursor are there.
+            let seen = self.ring.written().load(Acquire);
+            ready = usize::try_from(seen.wrapping_sub(self.cursor)).map_err(|_| Corrupt)?;
+            if ready > self.ring.capacity {
+                return Err(Corrupt);
+            }
+            self.writer_seen = seen;
+        }
+        let length = ready.min(into.len());
+        let (offset, first) = self.ring.first_run(self.cursor, length);
+        // SAFETY: both runs lie inside the data area; these `length` bytes were published by the writer, which leaves
+        // them alone until our cursor, stored below, gives them back; `into` is private memory.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.ring.data().add(offset), into.as_mut_ptr(), first);
+            std::ptr::copy_nonoverlapping(self.ring.data(), into.as_mut_ptr().add(first), length - first);
+        }
+        self.cursor += length as u64;
+        self.ring.read().store(self.cursor, Release);
+        Ok(length)
+    }
+}
+
+/// Heap memory for a ring between two threads of one process.
+#[derive(Debug)]
+pub(crate) struct HeapRing {
+    base: NonNull<u8>,
+    capacity: usize,
+}
+
+// SAFETY: HeapRing itself never touches the memory between `new` and `drop`; see RingMemory.
+unsafe impl Send for HeapRing {}
+// SAFETY: as above.
+unsafe impl Sync for HeapRing {}
+
+impl HeapRing {
+    /// Room for `capacity` bytes, a power of two.
+    pub(crate) fn new(capacity: usize) -> Self {
+        assert!(capacity.is_power_of_two(), "a ring's capacity is a power of two");
+        let layout = Self::layout(capacity);
+        // SAFETY: the layout is not empty.
+        let start = unsafe { std::alloc::alloc_zeroed(layout) };
+        let base = NonNull::new(start).unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
+        Self { base, capacity }
+    }
+
+    /// The two sides.
+    ///
+    /// # Safety
+    /// Called once, and `self` outlives both sides.
+    pub(crate) unsafe fn sides(&self) -> (Writer, Reader) {
+        // SAFETY: aligned, zeroed and large enough by `new`; valid and used by nobody else by our own contract.
+        let ring = unsafe { RingMemory::new(self.base, self.capacity) };
+        (Writer::new(ring), Reader::new(ring))
+    }
+
+    fn layout(capacity: usize) -> std::alloc::Layout {
+        match std::alloc::Layout::from_size_align(CURSOR_BYTES + capacity, 64) {
+            Ok(layout) => layout,
+            Err(_) => unreachable!("64 is a power of two and capacities are small"),
+        }
+    }
+}
+
+impl Drop for HeapRing {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with the same layout; nobody uses the memory any more by the contract of `sides`.
+        unsafe { std::alloc::dealloc(self.base.as_ptr(), Self::layout(self.capacity)) }
+    }
+}
