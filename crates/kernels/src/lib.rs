@@ -6,15 +6,26 @@
 //!
 //! Where to start reading: [`level`](mod@level) says how one source serves several instruction sets.
 
+pub mod activations;
 pub mod attention;
+mod disjoint;
 pub mod elementwise;
+pub mod fixed;
+pub mod format;
 mod lanes;
 pub mod level;
 pub mod math;
+pub mod matmul;
 pub mod norm;
+pub mod pack;
 pub mod pool;
 pub mod random;
 pub mod rope;
 pub mod softmax;
 
+pub use activations::{ActivationKind, Activations};
+pub use fixed::fixed_to_f32;
+pub use format::{Format, FormatError, dequantize_rows};
 pub use level::{Level, LevelError, level};
+pub use matmul::{matmul, matmul_fixed};
+pub use pack::{PackError, PackedMatrix, Part};
