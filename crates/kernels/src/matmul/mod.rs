@@ -30,6 +30,10 @@
 //! holds the kernels for one panel of rows and one tile of tokens, written over the operations of `isa`, which `plain`,
 //! `avx2`, `avx512` and `neon` implement. This file cuts a product into such pieces.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod isa;
 mod plain;
 mod tile;
@@ -151,6 +155,10 @@ impl Product<'_> {
     fn run(&self, level: Level, pool: &Pool) {
         assert!(level.is_supported(), "{level} is not supported by this processor");
         match level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => self.run_with::<avx512::Avx512>(pool),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => self.run_with::<avx2::Avx2>(pool),
             _ => self.run_with::<Plain>(pool),
         }
     }
