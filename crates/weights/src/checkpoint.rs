@@ -23,8 +23,8 @@ const MAX_CONFIG_BYTES: u64 = 4 << 20;
 
 /// The weights of one model: mapped files and a table of what is where in them.
 ///
-/// Opening reads the headers only. A file that another program cuts short while it is open here is out of reach: touching
-/// the missing part ends the process with SIGBUS. Sizes are checked at opening.
+/// Opening reads the headers only. A file that another program cuts short while it is open here is out of
+/// reach: touching the missing part ends the process with SIGBUS. Sizes are checked at opening.
 #[derive(Debug)]
 pub struct Checkpoint {
     path: PathBuf,
@@ -61,8 +61,8 @@ impl Checkpoint {
     /// `model.safetensors.index.json` and the files it names) or a `.gguf` file, and checks every header.
     ///
     /// # Errors
-    /// When the path is neither, a file can't be read, or a header breaks a rule of its format; the message names file,
-    /// tensor or key, and the rule.
+    /// When the path is neither, a file can't be read, or a header breaks a rule of its format; the message
+    /// names file, tensor or key, and the rule.
     pub fn open(path: &Path) -> Result<Self, WeightsError> {
         let facts = fs::metadata(path).map_err(|e| WeightsError::io("open", path, e))?;
         if facts.is_dir() {
@@ -85,7 +85,8 @@ impl Checkpoint {
         &self.path
     }
 
-    /// The folder that holds `config.json`, tokenizer and chat template; `None` for a GGUF file, which has them inside.
+    /// The folder that holds `config.json`, tokenizer and chat template; `None` for a GGUF file, which has
+    /// them inside.
     pub fn folder(&self) -> Option<&Path> {
         match self.about {
             About::HuggingFace(_) => Some(&self.path),

@@ -77,7 +77,7 @@ pub enum WeightsError {
         found: String,
     },
     /// Rows outside the tensor were asked for.
-    #[error("{}: tensor {}: rows {start}..{end} asked for, but it has {rows} rows", file.display(), shown(tensor))]
+    #[error("{}: tensor {}: rows {start}..{end} of {rows} rows asked for", file.display(), shown(tensor))]
     NoSuchRows {
         /// The file.
         file: PathBuf,

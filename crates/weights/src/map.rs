@@ -29,10 +29,11 @@ impl Map {
             return Err(damaged("the file is empty".to_owned()));
         }
         let file = File::open(path).map_err(|e| WeightsError::io("open", path, e))?;
-        // SAFETY: the map is read-only and private, and handed out as `&[u8]`, for which any byte values are valid. Rust also
-        // asks that the bytes don't change while borrowed. Only another program that writes into the model file
-        // could do that; no mapping API can exclude it, and the file's contents are treated as hostile anyway: everything read
-        // from the header is copied before it is checked, and all offsets used later come from that copy.
+        // SAFETY: the map is read-only and handed out as `&[u8]`, for which any byte values are valid. What
+        // can't be proven is that the bytes stay the same while they are borrowed: another program could
+        // write into the file. No mapping API can exclude that, so it is asked of whoever manages the files
+        // (see `Map`). The damage is bounded even then: sizes and offsets are copied out of the header
+        // once, checked on the copy, and only the copy is used afterwards.
         let map = unsafe { Mmap::map(&file) }.map_err(|e| WeightsError::io("map", path, e))?;
         if map.len() as u64 != facts.len() {
             return Err(damaged(format!(

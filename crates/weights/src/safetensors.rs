@@ -1,11 +1,13 @@
 //! The safetensors format: 8 bytes of header length, a JSON header, then the tensors without gaps.
 //!
 //! ```text
-//! u64 LE n | n bytes of JSON: {"name": {"dtype": "BF16", "shape": [out, in], "data_offsets": [begin, end]}, ...} | data
+//! u64 n | n bytes of JSON | data
+//!         {"name": {"dtype": "BF16", "shape": [out, in], "data_offsets": [begin, end]}, ...}
 //! ```
 //!
-//! Offsets count from the data's start. The format's rules (<https://github.com/huggingface/safetensors>) ask for
-//! unique names, no holes and no overlaps; all of that is checked here, so that a message can name the tensor.
+//! Offsets count from the data's start. The format's rules (<https://github.com/huggingface/safetensors>) ask
+//! for unique names, no holes and no overlaps; all of that is checked here, so that a message can name the
+//! tensor.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,8 +39,8 @@ pub struct Header {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// Reads and checks the header of the safetensors file whose whole contents are `bytes`. The tensors' bytes are
-/// not touched. `file` is for messages only.
+/// Reads and checks the header of the safetensors file whose whole contents are `bytes`. The tensors' bytes
+/// are not touched. `file` is for messages only.
 ///
 /// # Errors
 /// [`WeightsError::Damaged`] with the tensor and the rule that is broken.

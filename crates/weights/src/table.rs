@@ -110,8 +110,8 @@ impl TensorTable {
     /// The tensor `name` out of `bytes`, the whole file that this table was parsed from.
     ///
     /// # Errors
-    /// [`WeightsError::MissingTensor`] when there is none of that name, [`WeightsError::Unsupported`] when its
-    /// type is not known, [`WeightsError::Damaged`] when `bytes` is not the file that was parsed.
+    /// [`WeightsError::MissingTensor`] when there is none of that name, [`WeightsError::Unsupported`] when
+    /// its type is not known, [`WeightsError::Damaged`] when `bytes` is not the file that was parsed.
     pub fn view<'a>(&'a self, name: &str, bytes: &'a [u8]) -> Result<TensorView<'a>, WeightsError> {
         let (name, entry) = self
             .entries

@@ -11,9 +11,9 @@ use crate::shape::Shape;
 
 /// A tensor, or some outermost rows of one, borrowed from its file.
 ///
-/// The bytes are exactly as many as type and shape need, rows one after another without gaps. They need not be
-/// aligned. Making a view or slicing it touches none of them, so a rank that slices reads only its part of the
-/// file from disk.
+/// The bytes are exactly as many as type and shape need, rows one after another without gaps. They need not
+/// be aligned. Making a view or slicing it touches none of them, so a rank that slices reads only its part of
+/// the file from disk.
 #[derive(Debug, Clone, Copy)]
 pub struct TensorView<'a> {
     file: &'a Path,

@@ -1,5 +1,7 @@
 //! Reads little-endian fields one after another and never past the end.
 
+use std::fmt::Display;
+
 use crate::error::Fault;
 
 use super::MAX_HEADER_BYTES;
@@ -39,7 +41,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next `len` bytes.
-    pub(super) fn take(&mut self, len: u64, what: &str) -> Result<&'a [u8], Fault> {
+    pub(super) fn take(&mut self, len: u64, what: impl Display + Copy) -> Result<&'a [u8], Fault> {
         let len = usize::try_from(len)
             .ok()
             .filter(|&len| len <= self.remaining())
@@ -57,29 +59,29 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next `N` bytes.
-    pub(super) fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N], Fault> {
+    pub(super) fn array<const N: usize>(&mut self, what: impl Display + Copy) -> Result<[u8; N], Fault> {
         let bytes = self.take(N as u64, what)?;
         let mut array = [0; N];
         array.copy_from_slice(bytes);
         Ok(array)
     }
 
-    pub(super) fn u32(&mut self, what: &str) -> Result<u32, Fault> {
+    pub(super) fn u32(&mut self, what: impl Display + Copy) -> Result<u32, Fault> {
         self.array(what).map(u32::from_le_bytes)
     }
 
-    pub(super) fn u64(&mut self, what: &str) -> Result<u64, Fault> {
+    pub(super) fn u64(&mut self, what: impl Display + Copy) -> Result<u64, Fault> {
         self.array(what).map(u64::from_le_bytes)
     }
 
-    /// A count of things that take at least `min_bytes` each, so that a count the rest of the header can't hold is
-    /// refused before anything is allocated for it.
+    /// A count of things that take at least `min_bytes` each, so that a count the rest of the header can't
+    /// hold is refused before anything is allocated for it.
     pub(super) fn count(&mut self, things: &str, min_bytes: u64) -> Result<u64, Fault> {
         let count = self.u64("a count")?;
         let most = self.remaining() as u64 / min_bytes;
         if count > most {
             return Err(Fault::damaged(format!(
-                "{count} {things} are announced, but the {} bytes left before the end of {} hold at most {most}",
+                "{count} {things} are announced, but the {} bytes left to the end of {} hold at most {most}",
                 self.remaining(),
                 self.end
             )));
@@ -88,7 +90,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A string: length, then UTF-8.
-    pub(super) fn string(&mut self, what: &str) -> Result<&'a str, Fault> {
+    pub(super) fn string(&mut self, what: impl Display + Copy) -> Result<&'a str, Fault> {
         let len = self.u64(what)?;
         let bytes = self.take(len, what)?;
         str::from_utf8(bytes).map_err(|e| Fault::damaged(format!("{what} is not UTF-8: {e}")))

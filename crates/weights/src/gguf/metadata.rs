@@ -1,7 +1,7 @@
 //! GGUF's key-value pairs: architecture, hyperparameters, tokenizer.
 //!
-//! A value is a u32 type and then: a number, a bool (one byte, 0 or 1), a string, or an array (u32 element type, u64 count,
-//! elements). Arrays of arrays, which the format allows and nobody writes, are refused.
+//! A value is a u32 type and then: a number, a bool (one byte, 0 or 1), a string, or an array (u32 element
+//! type, u64 count, elements). Arrays of arrays, which the format allows and nobody writes, are refused.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use super::cursor::Cursor;
 
 /// The key-value pairs of a GGUF file.
 ///
-/// The typed getters tell a key that is absent (`Ok(None)`) from one of the wrong type (an error that names file
-/// and key).
+/// The typed getters tell a key that is absent (`Ok(None)`) from one of the wrong type (an error that names
+/// file and key).
 #[derive(Debug)]
 pub struct Metadata {
     file: PathBuf,
@@ -122,7 +122,8 @@ impl Metadata {
         self.values.contains_key(key)
     }
 
-    /// The error for a key that the caller can't do without: `metadata.u64(key)?.ok_or_else(|| metadata.missing(key))?`.
+    /// The error for a key that the caller can't do without:
+    /// `metadata.u64(key)?.ok_or_else(|| metadata.missing(key))?`.
     pub fn missing(&self, key: &str) -> WeightsError {
         WeightsError::MissingKey {
             file: self.file.clone(),
@@ -419,7 +420,7 @@ impl Strings {
         for index in 0..count {
             strings
                 .text
-                .push_str(cursor.string(&format!("string {index} of the array"))?);
+                .push_str(cursor.string(format_args!("string {index} of the array"))?);
             strings.ends.push(strings.text.len());
         }
         Ok(strings)
@@ -437,16 +438,16 @@ impl Strings {
 
     /// The string at `index`.
     pub fn get(&self, index: usize) -> Option<&str> {
-        let end = *self.ends.get(index)?;
-        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
-        Some(&self.text[start..end])
+        (index < self.len()).then(|| self.at(index))
     }
 
     /// All strings in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
-        (0..self.len()).map(|index| {
-            let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
-            &self.text[start..self.ends[index]]
-        })
+        (0..self.len()).map(|index| self.at(index))
+    }
+
+    fn at(&self, index: usize) -> &str {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.text[start..self.ends[index]]
     }
 }

@@ -18,12 +18,12 @@ use std::path::Path;
 
 use crate::error::{Fault, Place, WeightsError};
 use crate::shape::Shape;
-use crate::table::{Element, Entry, MAX_TENSORS, TensorTable};
+use crate::table::{Element, Entry, TensorTable};
 
 use cursor::Cursor;
 use metadata::Metadata;
 
-/// Longest header (everything before the data) that is accepted, in bytes. The largest vocabularies take 20 MB.
+/// Longest header (everything before the data) that is accepted, in bytes. Big vocabularies take 20 MB.
 pub const MAX_HEADER_BYTES: usize = 100_000_000;
 
 /// The first bytes of every GGUF file.
@@ -37,6 +37,9 @@ const MAX_ALIGNMENT: u64 = 1 << 20;
 
 /// Most dimensions a ggml tensor has.
 const MAX_GGML_DIMS: u32 = 4;
+
+/// Most tensors that are accepted. Real files have a few thousand: experts are fused.
+const MAX_TENSORS: u64 = 1 << 16;
 
 /// Most metadata keys that are accepted. Real files have fewer than a hundred.
 const MAX_KEYS: u64 = 1 << 16;
@@ -62,8 +65,8 @@ pub struct Gguf {
 /// touched. `file` is for messages only.
 ///
 /// # Errors
-/// [`WeightsError::Damaged`] or [`WeightsError::Unsupported`] with the key or tensor and the rule that is broken.
-/// A tensor of an unknown ggml type is an error only when that tensor is asked for.
+/// [`WeightsError::Damaged`] or [`WeightsError::Unsupported`] with the key or tensor and the rule that is
+/// broken. A tensor of an unknown ggml type is an error only when that tensor is asked for.
 pub fn parse(bytes: &[u8], file: &Path) -> Result<Gguf, WeightsError> {
     let mut cursor = Cursor::new(bytes);
     let preamble = Preamble::read(&mut cursor).map_err(|fault| fault.at(file, Place::Header))?;
@@ -103,7 +106,7 @@ impl Preamble {
         }
         let tensors = cursor.count("tensors", MIN_TENSOR_BYTES)?;
         let keys = cursor.count("metadata keys", MIN_KEY_BYTES)?;
-        if tensors > MAX_TENSORS as u64 {
+        if tensors > MAX_TENSORS {
             return Err(Fault::damaged(format!(
                 "it lists {tensors} tensors; the limit is {MAX_TENSORS}"
             )));
@@ -207,8 +210,8 @@ impl Line {
             .filter(|&end| end <= file_len);
         let Some((start, end)) = start.zip(end) else {
             let what = format!(
-                "its {len} bytes at offset {} of the data, which starts at byte {data_start}, reach past the file's \
-                 end at byte {file_len}",
+                "its {len} bytes at offset {} of the data (which starts at byte {data_start}) reach past the \
+                 file's end at byte {file_len}",
                 self.offset
             );
             return Err(Fault::damaged(what));
