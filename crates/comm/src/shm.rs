@@ -21,7 +21,7 @@ use crate::{
     CommError, GroupOptions,
     call::Stamp,
     record::{Sink, Source, Stream},
-    spsc::{Corrupt, Reader, RingMemory, Writer},
+    spsc::{Corrupt, Owner, Reader, RingMemory, Writer},
     stop::Stop,
     transport::{Pieces, Seat, Step, Transport},
     verdict::{MAX_REASON_BYTES, Verdict, cut_reason},
@@ -49,7 +49,6 @@ const LEFT: u64 = 2;
 /// A rank's part in a group over shared memory. Dropping it leaves the group.
 #[derive(Debug)]
 pub struct ShmGroup {
-    // The streams hold addresses in the mapping of `shared`, which lives as long as this.
     outboxes: Vec<Mutex<Stream<ShmSink>>>,
     inboxes: Vec<Mutex<Stream<ShmSource>>>,
     collective: Mutex<Turns>,
@@ -192,6 +191,7 @@ impl Shared {
     fn end(&self, verdict: Verdict) {
         let (kind, rank, text) = match verdict {
             Verdict::Dead { rank, what } => (DEAD, rank, what),
+            Verdict::Broken { rank, what } => (BROKEN, rank, what),
             Verdict::Aborted { by, reason } => (ABORTED, by, reason),
         };
         self.reason_given.call_once(|| self.write_reason(&text));
@@ -239,6 +239,7 @@ impl Shared {
         let reason = self.read_reason(((word & 0xffff) as usize).min(last));
         let verdict = match word >> 32 {
             DEAD => Verdict::Dead { rank, what: reason },
+            BROKEN => Verdict::Broken { rank, what: reason },
             _ => Verdict::Aborted { by: rank, reason },
         };
         Err(verdict.to_error())
@@ -249,6 +250,7 @@ impl Shared {
 /// pronounced it and gives the reason. 0 while the group lives.
 const DEAD: u64 = 1;
 const ABORTED: u64 = 2;
+const BROKEN: u64 = 3;
 
 /// This rank's place in the sequence of exchanges.
 #[derive(Debug)]
@@ -258,6 +260,7 @@ pub(crate) struct Turns {
     slots: [SlotTable; 2],
 }
 
+/// Addresses in the mapping of the group's `shared`, which lives as long as the group.
 #[derive(Debug)]
 struct SlotTable(Vec<*const u8>);
 
@@ -378,12 +381,12 @@ impl Transport for ShmGroup {
         Ok(&turns.slots[turns.parity()].0)
     }
 
-    fn outbox(&self, peer: usize) -> &Mutex<Stream<ShmSink>> {
-        &self.outboxes[peer]
+    fn outbox(&self, peer: usize) -> Option<&Mutex<Stream<ShmSink>>> {
+        self.outboxes.get(peer).filter(|_| peer != self.shared.seat.rank)
     }
 
-    fn inbox(&self, peer: usize) -> &Mutex<Stream<ShmSource>> {
-        &self.inboxes[peer]
+    fn inbox(&self, peer: usize) -> Option<&Mutex<Stream<ShmSource>>> {
+        self.inboxes.get(peer).filter(|_| peer != self.shared.seat.rank)
     }
 
     fn announce_abort(&self, reason: &str) {
@@ -395,17 +398,17 @@ impl Transport for ShmGroup {
 }
 
 /// The ring that goes from one rank to another.
-fn ring_memory(shared: &Shared, from: usize, to: usize) -> RingMemory {
-    let Shared { layout, mapping, .. } = shared;
+fn ring_memory(shared: &Arc<Shared>, from: usize, to: usize) -> RingMemory {
+    let Shared { layout, mapping, .. } = &**shared;
     let base = mapping.range(
         layout.ring(from, to),
         crate::spsc::CURSOR_BYTES + layout.ring_bytes(),
         64,
     );
-    // SAFETY: in the mapping and aligned, as `range` checked; zeros when the segment was made; each rank makes one writer
-    // and one reader per peer, in `attach`, and its place can be taken only once; they are dropped with the group, before
-    // the mapping; the capacity is a power of two by the layout's checks.
-    unsafe { RingMemory::new(base, layout.ring_bytes()) }
+    // SAFETY: in the mapping and aligned, as `range` checked; zeros when the segment was made; `shared` owns the mapping;
+    // each rank makes one writer and one reader per peer, in `attach`, and its place can be taken only once; the
+    // capacity is a power of two by the layout's checks.
+    unsafe { RingMemory::new(base, layout.ring_bytes(), Arc::clone(shared) as Owner) }
 }
 
 fn corrupt(peer: usize) -> CommError {

@@ -7,11 +7,16 @@
 //! Memory: line 0 holds the writer's cursor, line 1 the reader's, the bytes follow. Cursors count all bytes ever
 //! written or read; the writer may be at most `capacity` ahead.
 
+use crate::memory::HeapMemory;
 use std::{
+    fmt::Debug,
     ptr::NonNull,
-    sync::atomic::{
-        AtomicU64,
-        Ordering::{Acquire, Release},
+    sync::{
+        Arc,
+        atomic::{
+            AtomicU64,
+            Ordering::{Acquire, Release},
+        },
     },
 };
 
@@ -22,11 +27,15 @@ pub(crate) const CURSOR_BYTES: usize = 128;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Corrupt;
 
+/// Whatever keeps a ring's memory alive.
+pub(crate) type Owner = Arc<dyn Debug + Send + Sync>;
+
 /// Where a ring lies.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RingMemory {
     base: NonNull<u8>,
     capacity: usize,
+    _owner: Owner,
 }
 
 // SAFETY: a RingMemory is an address; what is done through it from several threads goes through atomics, or through
@@ -37,11 +46,15 @@ impl RingMemory {
     /// A ring at `base`, over `CURSOR_BYTES + capacity` bytes that start out as zeros.
     ///
     /// # Safety
-    /// `base` is aligned to 64 bytes; the memory stays valid as long as this value and every [`Writer`] and [`Reader`]
-    /// made of it, and nobody in this process touches it by other means; `capacity` is a power of two.
-    pub(crate) unsafe fn new(base: NonNull<u8>, capacity: usize) -> Self {
+    /// `base` is aligned to 64 bytes; the memory stays valid as long as `owner` lives, and this process touches it only
+    /// through one [`Writer`] and one [`Reader`] at most; `capacity` is a power of two.
+    pub(crate) unsafe fn new(base: NonNull<u8>, capacity: usize, owner: Owner) -> Self {
         debug_assert!(capacity.is_power_of_two() && base.addr().get().is_multiple_of(64));
-        Self { base, capacity }
+        Self {
+            base,
+            capacity,
+            _owner: owner,
+        }
     }
 
     fn written(&self) -> &AtomicU64 {
@@ -159,50 +172,10 @@ impl Reader {
     }
 }
 
-/// Heap memory for a ring between two threads of one process.
-#[derive(Debug)]
-pub(crate) struct HeapRing {
-    base: NonNull<u8>,
-    capacity: usize,
-}
-
-// SAFETY: HeapRing itself never touches the memory between `new` and `drop`; see RingMemory.
-unsafe impl Send for HeapRing {}
-// SAFETY: as above.
-unsafe impl Sync for HeapRing {}
-
-impl HeapRing {
-    /// Room for `capacity` bytes, a power of two.
-    pub(crate) fn new(capacity: usize) -> Self {
-        assert!(capacity.is_power_of_two(), "a ring's capacity is a power of two");
-        let layout = Self::layout(capacity);
-        // SAFETY: the layout is not empty.
-        let start = unsafe { std::alloc::alloc_zeroed(layout) };
-        let base = NonNull::new(start).unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
-        Self { base, capacity }
-    }
-
-    /// The two sides.
-    ///
-    /// # Safety
-    /// Called once, and `self` outlives both sides.
-    pub(crate) unsafe fn sides(&self) -> (Writer, Reader) {
-        // SAFETY: aligned, zeroed and large enough by `new`; valid and used by nobody else by our own contract.
-        let ring = unsafe { RingMemory::new(self.base, self.capacity) };
-        (Writer::new(ring), Reader::new(ring))
-    }
-
-    fn layout(capacity: usize) -> std::alloc::Layout {
-        match std::alloc::Layout::from_size_align(CURSOR_BYTES + capacity, 64) {
-            Ok(layout) => layout,
-            Err(_) => unreachable!("64 is a power of two and capacities are small"),
-        }
-    }
-}
-
-impl Drop for HeapRing {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with the same layout; nobody uses the memory any more by the contract of `sides`.
-        unsafe { std::alloc::dealloc(self.base.as_ptr(), Self::layout(self.capacity)) }
-    }
+/// A ring in this process's own memory, between two threads, for `capacity` bytes, a power of two.
+pub(crate) fn heap_ring(capacity: usize) -> (Writer, Reader) {
+    let memory = HeapMemory::zeroed(CURSOR_BYTES + capacity);
+    // SAFETY: aligned, zeroed and large enough; the sides made here are the only users; the memory owns itself.
+    let ring = unsafe { RingMemory::new(memory.start(), capacity, Arc::new(memory)) };
+    (Writer::new(ring.clone()), Reader::new(ring))
 }

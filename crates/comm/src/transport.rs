@@ -144,11 +144,11 @@ pub(crate) trait Transport: Send + Sync {
         step: Step,
     ) -> Result<Pieces<'s>, CommError>;
 
-    /// The way to `peer`, which is never this rank.
-    fn outbox(&self, peer: usize) -> &Mutex<Stream<Self::Sink>>;
+    /// The way to `peer`; `None` for this rank itself and for ranks outside the group.
+    fn outbox(&self, peer: usize) -> Option<&Mutex<Stream<Self::Sink>>>;
 
-    /// The way from `peer`, which is never this rank.
-    fn inbox(&self, peer: usize) -> &Mutex<Stream<Self::Source>>;
+    /// The way from `peer`, likewise.
+    fn inbox(&self, peer: usize) -> Option<&Mutex<Stream<Self::Source>>>;
 
     /// Ends the group for all ranks, this one first.
     fn announce_abort(&self, reason: &str);
@@ -165,19 +165,29 @@ pub(crate) trait Transport: Send + Sync {
         let stamp = Stamp::pack(wait.op, data.dtype() as u8, data.byte_len());
         let per_piece = self.piece_bytes() / data.dtype().bytes();
         for_each_span(data.len(), per_piece, |span| {
-            let mut part = data.part(span);
-            let step = Step {
-                stamp,
-                bytes: part.byte_len(),
-                only_from: None,
-            };
-            self.show(wait, state, step, part.as_bytes_mut())?;
-            let pieces = self.look(wait, state, step)?;
-            // SAFETY: `look` gives one pointer per rank, valid for `step.bytes` and aligned to 64, into memory that
-            // belongs to the transport.
-            unsafe { reduce::reduce(how, part, pieces) };
-            Ok(())
+            self.reduce_together(wait, state, (how, stamp), data.part(span))
         })
+    }
+
+    /// One exchange: everyone shows its part of at most a piece, everyone reduces all parts.
+    fn reduce_together(
+        &self,
+        wait: &Wait<'_, Self>,
+        state: &mut Self::Collective,
+        (how, stamp): (Reduce, Stamp),
+        mut part: BufferMut<'_>,
+    ) -> Result<(), CommError> {
+        let step = Step {
+            stamp,
+            bytes: part.byte_len(),
+            only_from: None,
+        };
+        self.show(wait, state, step, part.as_bytes_mut())?;
+        let pieces = self.look(wait, state, step)?;
+        // SAFETY: `look` gives one pointer per rank, valid for `step.bytes` and aligned to 64, into memory that belongs
+        // to the transport.
+        unsafe { reduce::reduce(how, part, pieces) };
+        Ok(())
     }
 }
 
@@ -223,14 +233,10 @@ trait Calls: Transport + Sized {
         body(&wait, &mut state).map_err(|error| wait.give_up(error))
     }
 
-    /// # Errors
-    /// [`CommError::NoSuchPeer`] for this rank itself and for ranks outside the group.
-    fn check_peer(&self, rank: usize) -> Result<(), CommError> {
-        let Seat { rank: own, size, .. } = *self.seat();
-        if rank < size && rank != own {
-            Ok(())
-        } else {
-            Err(CommError::NoSuchPeer { rank, size })
+    fn no_such_peer(&self, rank: usize) -> CommError {
+        CommError::NoSuchPeer {
+            rank,
+            size: self.seat().size,
         }
     }
 }
@@ -338,12 +344,12 @@ impl<T: Transport> Group for T {
     }
 
     fn send(&self, to: usize, data: &[u8]) -> Result<(), CommError> {
-        self.check_peer(to)?;
+        let outbox = self.outbox(to).ok_or_else(|| self.no_such_peer(to))?;
         self.verdict()?;
         let wait = Wait::new(self, Op::Send, self.seat().deadline());
         record::write_record(
             &wait,
-            &mut lock(self.outbox(to)),
+            &mut lock(outbox),
             to,
             Stamp::pack(Op::Send, 0, data.len()),
             data,
@@ -351,12 +357,12 @@ impl<T: Transport> Group for T {
     }
 
     fn recv_within(&self, from: usize, data: &mut [u8], within: Duration) -> Result<(), CommError> {
-        self.check_peer(from)?;
+        let inbox = self.inbox(from).ok_or_else(|| self.no_such_peer(from))?;
         self.verdict()?;
         let wait = Wait::new(self, Op::Recv, within);
         record::read_record(
             &wait,
-            &mut lock(self.inbox(from)),
+            &mut lock(inbox),
             from,
             Stamp::pack(Op::Send, 0, data.len()),
             data,

@@ -10,6 +10,7 @@ pub(crate) const MAX_REASON_BYTES: usize = 200;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Dead { rank: usize, what: String },
+    Broken { rank: usize, what: String },
     Aborted { by: usize, reason: String },
 }
 
@@ -17,6 +18,7 @@ impl Verdict {
     pub(crate) fn to_error(&self) -> CommError {
         match self.clone() {
             Self::Dead { rank, what } => CommError::PeerDead { rank, what },
+            Self::Broken { rank, what } => CommError::Protocol { rank, what },
             Self::Aborted { by, reason } => CommError::Aborted { by, reason },
         }
     }

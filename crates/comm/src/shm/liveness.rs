@@ -64,11 +64,14 @@ mod system {
             let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, number, 0) };
             let error = std::io::Error::last_os_error().raw_os_error();
             match i32::try_from(fd) {
-                // SAFETY: just made, and nobody else knows it.
-                Ok(fd) if fd >= 0 => Self {
-                    descriptor: Some(unsafe { OwnedFd::from_raw_fd(fd) }),
-                    gone_at_once: false,
-                },
+                Ok(fd) if fd >= 0 => {
+                    // SAFETY: just made, and nobody else knows it.
+                    let own = unsafe { OwnedFd::from_raw_fd(fd) };
+                    Self {
+                        descriptor: Some(own),
+                        gone_at_once: false,
+                    }
+                }
                 // Other errors (an old kernel, a strict sandbox) leave it to the heartbeat.
                 _ => Self {
                     descriptor: None,

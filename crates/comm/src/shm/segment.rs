@@ -188,7 +188,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, whole; whoever holds addresses in it is dropped before (see `Shm`).
+        // SAFETY: our own mapping, whole; whoever keeps addresses in it keeps it alive too.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }

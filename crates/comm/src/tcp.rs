@@ -1,0 +1,461 @@
+//! Ranks connected pairwise over TCP, on one machine for now: the bytes are not encrypted, so other addresses than
+//! loopback are refused.
+//!
+//! **Collectives.** Short data goes from everyone to everyone, one hop, and each rank reduces all. Long data over more
+//! than two ranks is cut into one section per rank: everyone sends section r to rank r, which reduces it in rank order
+//! and sends the result to all. That moves as few bytes as a ring does, in two hops instead of 2(n-1), and keeps the
+//! order of float sums.
+//!
+//! **Point to point.** A second channel on the same connection; see [`link`] for windows and pumping.
+//!
+//! **Life.** A peer that dies closes its sockets, which is noticed at once; one that hangs is silent, which is noticed
+//! by its missing heartbeats. Whoever notices tells the others.
+
+mod frame;
+mod handshake;
+mod link;
+mod setup;
+mod socket;
+
+pub use frame::{FRAME_HEADER_BYTES, FrameError, FrameHeader, FrameKind, MAX_PAYLOAD, parse_frame_header};
+pub use handshake::{HandshakeError, InstanceKey};
+pub use link::fuzz_frames;
+
+use crate::{
+    BufferMut, CommError, GroupOptions,
+    call::Stamp,
+    memory::HeapMemory,
+    record::{Stream, read_record, write_record},
+    reduce::{self, Reduce},
+    transport::{MAX_RANKS, Pieces, Seat, Step, Transport, for_each_span},
+    verdict::{Verdict, cut_reason},
+    vigil::Silence,
+    wait::{Bell, Wait},
+};
+use link::{Common, Link, TcpSink, TcpSource};
+use std::{
+    net::{SocketAddr, TcpListener, TcpStream},
+    ops::Range,
+    sync::{Arc, Mutex, atomic::Ordering::Release},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// Time between two heartbeats.
+const BEAT: Duration = Duration::from_millis(200);
+
+/// Time until the next try to tell a verdict to a connection that is busy.
+const TELL_AGAIN: Duration = Duration::from_millis(5);
+
+/// Most bytes of one piece of a collective: eight of them fill a channel's window.
+const PIECE_BYTES: usize = 128 << 10;
+
+/// From here on, more than two ranks reduce by sections.
+const LONG_BYTES: usize = 32 << 10;
+
+const POINT_TO_POINT: usize = 0;
+const COLLECTIVES: usize = 1;
+
+/// A rank's ear: the address that its peers dial while the group is made.
+#[derive(Debug)]
+pub struct TcpListenerHandle {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl TcpListenerHandle {
+    /// Listens at `address`; port 0 takes any free one.
+    ///
+    /// # Errors
+    /// [`CommError::NotLoopback`] for an address that others can reach; [`CommError::Io`] when it is in use.
+    pub fn bind(address: SocketAddr) -> Result<Self, CommError> {
+        let io_error = |source| CommError::Io {
+            what: "listening for the other ranks",
+            source,
+        };
+        check_loopback(address)?;
+        let listener = TcpListener::bind(address).map_err(io_error)?;
+        let address = listener.local_addr().map_err(io_error)?;
+        Ok(Self { listener, address })
+    }
+
+    /// The address to give to the other ranks.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+fn check_loopback(address: SocketAddr) -> Result<(), CommError> {
+    if address.ip().is_loopback() {
+        Ok(())
+    } else {
+        Err(CommError::NotLoopback { address })
+    }
+}
+
+/// A rank's part in a TCP mesh. Dropping it says goodbye and closes the connections.
+#[derive(Debug)]
+pub struct TcpGroup {
+    seat: Seat,
+    common: Arc<Common>,
+    /// One per rank; `None` at this rank's own place.
+    peers: Vec<Option<Peer>>,
+    collective: Mutex<Exchange>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// One connection and the ends of its point-to-point channel.
+#[derive(Debug)]
+struct Peer {
+    link: Arc<Link>,
+    outbox: Mutex<Stream<TcpSink>>,
+    inbox: Mutex<Stream<TcpSource>>,
+}
+
+impl TcpGroup {
+    /// Makes the connections to all other ranks; `addresses` has one entry per rank, and `key` is the secret that all
+    /// ranks of the instance hold. The listener is closed when all have come.
+    ///
+    /// # Errors
+    /// [`CommError::NotLoopback`] for an address that is not on this machine; [`CommError::DidNotJoin`] naming a rank
+    /// that did not come in time; [`CommError::Setup`] when somebody with another key listens at a rank's address.
+    pub fn connect(
+        listener: TcpListenerHandle,
+        rank: usize,
+        addresses: &[SocketAddr],
+        key: &InstanceKey,
+        options: GroupOptions,
+    ) -> Result<Self, CommError> {
+        let seat = Seat::new(rank, addresses.len(), &options)?;
+        addresses
+            .iter()
+            .try_for_each(|address| check_loopback(*address))?;
+        let plan = setup::Plan {
+            rank,
+            addresses,
+            key,
+            within: options.join_deadline,
+        };
+        let sockets = setup::connect_all(&plan, &listener.listener)?;
+
+        let common = Arc::<Common>::default();
+        let mut peers = Vec::with_capacity(seat.size);
+        let mut channels = Vec::with_capacity(seat.size);
+        for (peer, socket) in sockets.into_iter().enumerate() {
+            let (peer, channel) = socket
+                .map(|socket| open(peer, socket, &common))
+                .transpose()?
+                .unzip();
+            peers.push(peer);
+            channels.push(channel);
+        }
+        let collective = Mutex::new(Exchange::new(channels));
+        let mut group = Self {
+            seat,
+            common,
+            peers,
+            collective,
+            threads: Vec::new(),
+        };
+        group.start_threads(options.dead_after)?;
+        Ok(group)
+    }
+
+    fn links(&self) -> impl Iterator<Item = &Arc<Link>> {
+        self.peers.iter().flatten().map(|peer| &peer.link)
+    }
+
+    /// One thread that beats for all connections, and one per connection that reads.
+    fn start_threads(&mut self, dead_after: Duration) -> Result<(), CommError> {
+        let links: Vec<_> = self.links().map(Arc::clone).collect();
+        let name = format!("pomar-tcp-{}", self.seat.rank);
+        for link in links.iter().map(Arc::clone) {
+            let reading = thread::Builder::new()
+                .name(name.clone())
+                .spawn(move || link.keep_reading());
+            self.threads.push(reading.map_err(thread_error)?);
+        }
+        let common = Arc::clone(&self.common);
+        let beating = thread::Builder::new()
+            .name(name)
+            .spawn(move || keep_beating(&common, &links, dead_after));
+        self.threads.push(beating.map_err(thread_error)?);
+        Ok(())
+    }
+}
+
+fn thread_error(source: std::io::Error) -> CommError {
+    CommError::Io {
+        what: "starting a connection's thread",
+        source,
+    }
+}
+
+/// A peer over a proved connection, and its collective channel.
+fn open(peer: usize, socket: TcpStream, common: &Arc<Common>) -> Result<(Peer, Channel), CommError> {
+    let opened = Link::new(peer, socket, common);
+    let (link, [to_point, to_all]) = opened.map_err(|source| CommError::Io {
+        what: "preparing a connection",
+        source,
+    })?;
+    let outbox = Mutex::new(Stream::new(TcpSink::new(&link, POINT_TO_POINT)));
+    let inbox = Mutex::new(Stream::new(TcpSource::new(&link, POINT_TO_POINT, to_point)));
+    let channel = Channel {
+        peer,
+        sink: Stream::new(TcpSink::new(&link, COLLECTIVES)),
+        source: Stream::new(TcpSource::new(&link, COLLECTIVES, to_all)),
+    };
+    Ok((Peer { link, outbox, inbox }, channel))
+}
+
+/// The heartbeat thread: signs of life out, silence noticed, verdicts told.
+fn keep_beating(common: &Common, links: &[Arc<Link>], dead_after: Duration) {
+    let mut silences = vec![Silence::default(); links.len()];
+    let mut last_look = Instant::now();
+    let mut pause = BEAT;
+    while !common.stop.wait(pause) {
+        let passed = last_look.elapsed();
+        last_look = Instant::now();
+        pause = BEAT;
+        for (link, silence) in links.iter().zip(&mut silences) {
+            let silent = silence.observe(link.heard(), passed, BEAT * 2);
+            if silent > dead_after && !link.has_left() {
+                let what = format!("no sign of life for {silent:.1?}; is its process stopped?");
+                common.end(Verdict::Dead {
+                    rank: link.peer,
+                    what,
+                });
+            }
+            if link.beat() {
+                pause = TELL_AGAIN;
+            }
+        }
+    }
+}
+
+impl Drop for TcpGroup {
+    fn drop(&mut self) {
+        self.common.closing.store(true, Release);
+        self.common.stop.stop();
+        self.links().for_each(|link| link.close());
+        for thread in self.threads.drain(..) {
+            // A panic there has been printed; there is nothing more to do about it here.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The ends of one peer's collective channel.
+#[derive(Debug)]
+struct Channel {
+    peer: usize,
+    sink: Stream<TcpSink>,
+    source: Stream<TcpSource>,
+}
+
+/// What collectives work with: a channel per peer and room for one piece per rank.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    channels: Vec<Option<Channel>>,
+    pieces: PieceTable,
+}
+
+impl Exchange {
+    fn new(channels: Vec<Option<Channel>>) -> Self {
+        let pieces = PieceTable::new(channels.len());
+        Self { channels, pieces }
+    }
+}
+
+/// Room for one piece per rank, each on its own cache lines.
+#[derive(Debug)]
+struct PieceTable {
+    starts: Vec<*const u8>,
+    memory: HeapMemory,
+}
+
+// SAFETY: the addresses point into `memory`, which moves along.
+unsafe impl Send for PieceTable {}
+
+impl PieceTable {
+    fn new(ranks: usize) -> Self {
+        let memory = HeapMemory::zeroed(ranks * PIECE_BYTES);
+        let base = memory.start().as_ptr();
+        let starts = (0..ranks)
+            .map(|rank| base.wrapping_add(rank * PIECE_BYTES).cast_const())
+            .collect();
+        Self { starts, memory }
+    }
+
+    /// The first `bytes` of one rank's room.
+    fn room(&mut self, rank: usize, bytes: usize) -> &mut [u8] {
+        assert!(rank < self.starts.len() && bytes <= PIECE_BYTES);
+        // SAFETY: inside `memory`, as just checked, and initialised; `&mut self` makes this the only reference, and the
+        // raw addresses given out before are no longer used (`Transport::look` lends them from `&mut` too).
+        unsafe {
+            let start = self.memory.start().as_ptr().add(rank * PIECE_BYTES);
+            std::slice::from_raw_parts_mut(start, bytes)
+        }
+    }
+}
+
+impl TcpGroup {
+    /// Sends the same bytes to everybody, beginning with the next rank so that not all start with rank 0.
+    fn send_to_all(
+        &self,
+        wait: &Wait<'_, Self>,
+        channels: &mut [Option<Channel>],
+        stamp: Stamp,
+        bytes: &[u8],
+    ) -> Result<(), CommError> {
+        let (before, after) = channels.split_at_mut(self.seat.rank);
+        for channel in after.iter_mut().chain(before).flatten() {
+            write_record(wait, &mut channel.sink, channel.peer, stamp, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Reduces `data` by sections: section r is reduced by rank r.
+    fn reduce_by_sections(
+        &self,
+        wait: &Wait<'_, Self>,
+        state: &mut Exchange,
+        (how, stamp): (Reduce, Stamp),
+        mut data: BufferMut<'_>,
+    ) -> Result<(), CommError> {
+        let Exchange { channels, pieces } = state;
+        let (own, width) = (self.seat.rank, data.dtype().bytes());
+        let per_section = data.len().div_ceil(self.seat.size);
+        let length = data.len();
+        let bound = |rank: usize| length.min(rank * per_section);
+        let sections: [Range<usize>; MAX_RANKS] = std::array::from_fn(|rank| bound(rank)..bound(rank + 1));
+        let in_bytes = |rank: usize| sections[rank].start * width..sections[rank].end * width;
+
+        // Everyone's part of my section comes to me.
+        let bytes = data.as_bytes_mut();
+        for channel in channels.iter_mut().flatten() {
+            write_record(
+                wait,
+                &mut channel.sink,
+                channel.peer,
+                stamp,
+                &bytes[in_bytes(channel.peer)],
+            )?;
+        }
+        let mine = in_bytes(own);
+        pieces.room(own, mine.len()).copy_from_slice(&bytes[mine.clone()]);
+        for channel in channels.iter_mut().flatten() {
+            let room = pieces.room(channel.peer, mine.len());
+            read_record(wait, &mut channel.source, channel.peer, stamp, room)?;
+        }
+        // SAFETY: one room per rank, each filled with the section's bytes and aligned to 64; `data` is the caller's.
+        unsafe { reduce::reduce(how, data.part(sections[own].clone()), &pieces.starts) };
+
+        // My section, now whole, goes to everyone.
+        let bytes = data.as_bytes_mut();
+        self.send_to_all(wait, channels, stamp, &bytes[mine])?;
+        for channel in channels.iter_mut().flatten() {
+            let whole = &mut bytes[in_bytes(channel.peer)];
+            read_record(wait, &mut channel.source, channel.peer, stamp, whole)?;
+        }
+        Ok(())
+    }
+}
+
+impl Transport for TcpGroup {
+    type Collective = Exchange;
+    type Sink = TcpSink;
+    type Source = TcpSource;
+
+    fn seat(&self) -> &Seat {
+        &self.seat
+    }
+
+    fn bell(&self) -> &Bell {
+        &self.common.bell
+    }
+
+    fn verdict(&self) -> Result<(), CommError> {
+        self.common.verdict.check()
+    }
+
+    fn has_left(&self, peer: usize) -> bool {
+        self.peers[peer].as_ref().is_some_and(|peer| peer.link.has_left())
+    }
+
+    fn piece_bytes(&self) -> usize {
+        PIECE_BYTES
+    }
+
+    fn collective(&self) -> &Mutex<Exchange> {
+        &self.collective
+    }
+
+    fn show(
+        &self,
+        wait: &Wait<'_, Self>,
+        state: &mut Exchange,
+        step: Step,
+        mine: &[u8],
+    ) -> Result<(), CommError> {
+        self.send_to_all(wait, &mut state.channels, step.stamp, mine)?;
+        state
+            .pieces
+            .room(self.seat.rank, mine.len())
+            .copy_from_slice(mine);
+        Ok(())
+    }
+
+    fn look<'s>(
+        &self,
+        wait: &Wait<'_, Self>,
+        state: &'s mut Exchange,
+        step: Step,
+    ) -> Result<Pieces<'s>, CommError> {
+        for channel in state.channels.iter_mut().flatten() {
+            let room = state.pieces.room(channel.peer, step.bytes_of(channel.peer));
+            read_record(wait, &mut channel.source, channel.peer, step.stamp, room)?;
+        }
+        Ok(&state.pieces.starts)
+    }
+
+    fn reduce_all(
+        &self,
+        wait: &Wait<'_, Self>,
+        state: &mut Exchange,
+        how: Reduce,
+        mut data: BufferMut<'_>,
+    ) -> Result<(), CommError> {
+        let stamp = Stamp::pack(wait.op, data.dtype() as u8, data.byte_len());
+        let by_sections = self.seat.size > 2 && data.byte_len() >= LONG_BYTES;
+        let most = if by_sections {
+            self.seat.size * PIECE_BYTES
+        } else {
+            PIECE_BYTES
+        };
+        for_each_span(data.len(), most / data.dtype().bytes(), |span| {
+            let part = data.part(span);
+            if by_sections {
+                self.reduce_by_sections(wait, state, (how, stamp), part)
+            } else {
+                self.reduce_together(wait, state, (how, stamp), part)
+            }
+        })
+    }
+
+    fn outbox(&self, peer: usize) -> Option<&Mutex<Stream<TcpSink>>> {
+        Some(&self.peers.get(peer)?.as_ref()?.outbox)
+    }
+
+    fn inbox(&self, peer: usize) -> Option<&Mutex<Stream<TcpSource>>> {
+        Some(&self.peers.get(peer)?.as_ref()?.inbox)
+    }
+
+    fn announce_abort(&self, reason: &str) {
+        self.common.end(Verdict::Aborted {
+            by: self.seat.rank,
+            reason: cut_reason(reason).to_owned(),
+        });
+    }
+}
