@@ -11,12 +11,13 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::level::Level;
-use crate::pool::{Disjoint, Pool};
+use crate::disjoint::Disjoint;
+use crate::pool::Pool;
 
 use tile::{Tile, attend};
 
 mod tile;
+mod vector;
 
 /// Positions per page.
 pub const PAGE: usize = 32;
@@ -207,11 +208,7 @@ pub fn attention(
             group,
         };
         let mut scratch = threads[thread].lock().unwrap_or_else(PoisonError::into_inner);
-        if pool.level() == Level::Avx512 {
-            attend::<32>(pool.level(), &tile, &mut scratch, &out);
-        } else {
-            attend::<16>(pool.level(), &tile, &mut scratch, &out);
-        }
+        attend(pool.level(), &tile, &mut scratch, &out);
     });
 }
 

@@ -17,6 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::disjoint::Disjoint;
 use crate::level::{Level, level};
 
 /// Looks at the counter before a waiting thread starts to offer its processor to others: some microseconds.
@@ -115,11 +116,12 @@ impl Pool {
     ///
     /// When `len` is 0, and as [`Pool::run`].
     pub fn run_chunks<T: Send>(&self, out: &mut [T], len: usize, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
+        let total = out.len();
         let out = Disjoint::new(out);
-        self.run(out.len().div_ceil(len), &|index| {
+        self.run(total.div_ceil(len), &|index| {
             let start = index * len;
             // SAFETY: pieces of different indices don't overlap, and each index is run once.
-            f(index, unsafe { out.slice(start, len.min(out.len() - start)) });
+            f(index, unsafe { out.part(start..total.min(start + len)) });
         });
     }
 }
@@ -131,51 +133,6 @@ impl Drop for Pool {
             // A worker catches the panics of its tasks, so there is nothing to report here.
             let _ = worker.join();
         }
-    }
-}
-
-/// A mutable slice that tasks of one run write to in places that don't overlap.
-#[derive(Debug)]
-pub(crate) struct Disjoint<'a, T> {
-    start: *mut T,
-    len: usize,
-    slice: std::marker::PhantomData<&'a mut [T]>,
-}
-
-// SAFETY: a `Disjoint` stands for a `&mut [T]`, whose parts may be used by other threads when `T` may be sent; the
-// contract of `slice` is that the parts don't overlap.
-unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
-
-impl<'a, T> Disjoint<'a, T> {
-    pub(crate) fn new(slice: &'a mut [T]) -> Self {
-        Self {
-            start: slice.as_mut_ptr(),
-            len: slice.len(),
-            slice: std::marker::PhantomData,
-        }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Elements `start..start + len`.
-    ///
-    /// # Safety
-    ///
-    /// No other slice of this value that is alive may overlap it.
-    #[allow(
-        clippy::mut_from_ref,
-        reason = "that the parts don't overlap is the caller's promise"
-    )]
-    pub(crate) unsafe fn slice(&self, start: usize, len: usize) -> &mut [T] {
-        assert!(
-            start <= self.len && len <= self.len - start,
-            "part {start}+{len} of a slice of {}",
-            self.len
-        );
-        // SAFETY: in bounds by the line above, exclusive by the caller's promise and the borrow in `self`.
-        unsafe { std::slice::from_raw_parts_mut(self.start.add(start), len) }
     }
 }
 

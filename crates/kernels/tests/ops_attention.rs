@@ -335,5 +335,4 @@ fn a_missing_page_is_refused() {
         &[row],
         &mut out,
     );
-    case.pages = 0;
 }

@@ -124,7 +124,7 @@ fn sine_and_cosine_are_close_up_to_2_to_the_30() {
     for i in -40_000i32..40_000 {
         for x in [
             f64::from(i) * 1e-4,
-            f64::from(i) * 0.785_4,
+            f64::from(i) * std::f64::consts::FRAC_PI_4,
             f64::from(i) * 26_843.545_6,
         ] {
             let (sin, cos) = sin_cos_f64(x);

@@ -4,15 +4,17 @@
 //! kept (`[pages, pairs, PAGE]`), so there are two passes over the cache and nothing is ever rescaled: keys to
 //! scores, then, after the softmax, values to outputs.
 //!
-//! Both passes take a few pairs at a time (`M`, at most `W / 4`) against `W` lanes: `M * W` sums stay in registers.
+//! Both passes take `M` pairs at a time against `N` vectors of lanes, so that `M * N` vectors of sums stay in registers.
 
+use std::iter::once;
 use std::ops::Range;
 
+use super::vector::{self, Vector};
 use super::{AttentionRow, AttentionShape, KvPages, PAGE};
-use crate::by_level;
+use crate::disjoint::Disjoint;
 use crate::lanes::{LANES, fold, larger};
+use crate::level::Level;
 use crate::math::exp_f32;
-use crate::pool::Disjoint;
 
 pub(super) struct Tile<'a> {
     pub(super) shape: &'a AttentionShape<'a>,
@@ -28,18 +30,59 @@ pub(super) struct Tile<'a> {
     pub(super) group: usize,
 }
 
-by_level! {
-    /// Computes the tile's outputs with `W` lanes.
-    ///
-    /// `out` is the call's, `[rows, heads, head_dim]`; nobody else may be using this tile's part of it.
-    pub(super) fn attend<const W: usize>(tile: &Tile<'_>, scratch: &mut Vec<f32>, out: &Disjoint<'_, f32>) {
-        let buffers = Buffers::cut(tile, scratch);
-        pack_queries::<W>(tile, buffers.q);
-        score::<W>(tile, buffers.q, buffers.scores);
-        softmax(tile, buffers.scores, buffers.inverse);
-        weigh_values::<W>(tile, buffers.scores, buffers.acc);
-        write(tile, buffers.acc, buffers.inverse, out);
+/// Computes the tile's outputs with the instructions of `level`, which this processor must have.
+///
+/// `out` is the call's, `[rows, heads, head_dim]`; nobody else may be using this tile's part of it.
+pub(super) fn attend(level: Level, tile: &Tile<'_>, scratch: &mut Vec<f32>, out: &Disjoint<'_, f32>) {
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    fn avx2(tile: &Tile<'_>, scratch: &mut Vec<f32>, out: &Disjoint<'_, f32>) {
+        // SAFETY: the instructions are enabled here.
+        unsafe { attend_with::<vector::Avx2, 1>(tile, scratch, out) }
     }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+    fn avx512(tile: &Tile<'_>, scratch: &mut Vec<f32>, out: &Disjoint<'_, f32>) {
+        // SAFETY: the instructions are enabled here.
+        unsafe { attend_with::<vector::Avx512, 2>(tile, scratch, out) }
+    }
+
+    assert!(level.is_supported(), "{level} is not supported by this processor");
+    match level {
+        // SAFETY: the assertion above found these instructions on this processor.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { avx2(tile, scratch, out) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { avx512(tile, scratch, out) },
+        // SAFETY: every 64-bit Arm processor has these instructions, and code for it may always use them.
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => unsafe { attend_with::<vector::Neon, 1>(tile, scratch, out) },
+        // SAFETY: needs no instructions of its own.
+        _ => unsafe { attend_with::<vector::Plain, 1>(tile, scratch, out) },
+    }
+}
+
+/// [`attend`] with `N` vectors of lanes, and `4 * N` pairs, at a time: as many sums as there are registers for.
+///
+/// # Safety
+///
+/// The instructions of `V` must be there and enabled.
+#[inline(always)]
+unsafe fn attend_with<V: Vector, const N: usize>(
+    tile: &Tile<'_>,
+    scratch: &mut Vec<f32>,
+    out: &Disjoint<'_, f32>,
+) {
+    let buffers = Buffers::cut(tile, scratch);
+    pack_queries(tile, 4 * N, buffers.q);
+    // SAFETY: the caller's promise.
+    unsafe { score::<V, N>(tile, buffers.q, buffers.scores) };
+    softmax(tile, buffers.scores, buffers.inverse);
+    // SAFETY: the caller's promise.
+    unsafe { weigh_values::<V, N>(tile, buffers.scores, buffers.acc) };
+    write(tile, buffers.acc, buffers.inverse, out);
 }
 
 /// A tile's working memory. Each part starts on a cache line.
@@ -121,37 +164,37 @@ impl Tile<'_> {
     }
 }
 
-/// Calls `$function::<M, …>` with the constant `M` that equals `$pairs` (1 to 8).
+/// Calls `$function::<V, N, M>` with the constant `M` that equals `$pairs`: 1 to `4 * N`, for `N` of 1 or 2.
 macro_rules! with_pairs {
-    ($pairs:expr, $function:ident::<_, $width:ident>($($argument:expr),* $(,)?)) => {
+    ($pairs:expr, $function:ident::<$v:ident, $n:ident, _>($($argument:expr),* $(,)?)) => {
         match $pairs {
-            1 => $function::<1, $width>($($argument),*),
-            2 => $function::<2, $width>($($argument),*),
-            3 => $function::<3, $width>($($argument),*),
-            4 => $function::<4, $width>($($argument),*),
-            5 => $function::<5, $width>($($argument),*),
-            6 => $function::<6, $width>($($argument),*),
-            7 => $function::<7, $width>($($argument),*),
-            _ => $function::<8, $width>($($argument),*),
+            1 => $function::<$v, $n, 1>($($argument),*),
+            2 => $function::<$v, $n, 2>($($argument),*),
+            3 => $function::<$v, $n, 3>($($argument),*),
+            pairs if $n == 1 || pairs == 4 => $function::<$v, $n, 4>($($argument),*),
+            5 => $function::<$v, $n, 5>($($argument),*),
+            6 => $function::<$v, $n, 6>($($argument),*),
+            7 => $function::<$v, $n, 7>($($argument),*),
+            _ => $function::<$v, $n, 8>($($argument),*),
         }
     };
 }
 
-/// Cuts `pairs` in pieces of at most `W / 4`.
+/// Cuts `pairs` in pieces of at most `most`.
 #[inline(always)]
-fn pieces<const W: usize>(pairs: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-    let most = W / 4;
+fn pieces(pairs: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
     pairs
         .clone()
         .step_by(most)
         .map(move |start| start..pairs.end.min(start + most))
 }
 
-fn pack_queries<const W: usize>(tile: &Tile<'_>, packed: &mut [f32]) {
+/// Writes the scaled queries, `[head_dim, M]` for each piece of `M` pairs (at most `most`).
+fn pack_queries(tile: &Tile<'_>, most: usize, packed: &mut [f32]) {
     let dim = tile.shape.head_dim;
     for (pair, start) in tile.heads().enumerate() {
-        let first = pair - pair % (W / 4);
-        let width = (tile.pairs() - first).min(W / 4);
+        let first = pair - pair % most;
+        let width = (tile.pairs() - first).min(most);
         let places = packed[first * dim..].iter_mut().skip(pair - first).step_by(width);
         for (place, q) in places.zip(&tile.q[start..start + dim]) {
             *place = q * tile.shape.scale;
@@ -160,40 +203,85 @@ fn pack_queries<const W: usize>(tile: &Tile<'_>, packed: &mut [f32]) {
 }
 
 /// All scores of all pairs with all positions of the tile's pages, those that no row sees included.
+///
+/// # Safety
+///
+/// As [`attend_with`].
 #[inline(always)]
-fn score<const W: usize>(tile: &Tile<'_>, q: &[f32], scores: &mut [f32]) {
+unsafe fn score<V: Vector, const N: usize>(tile: &Tile<'_>, q: &[f32], scores: &mut [f32]) {
     let dim = tile.shape.head_dim;
     for (index, scores) in tile
         .page_range()
         .zip(scores.chunks_exact_mut(tile.pairs() * PAGE))
     {
         let keys = &tile.pages.keys[tile.page(index)];
-        for piece in pieces::<W>(0..tile.pairs()) {
+        for piece in pieces(0..tile.pairs(), 4 * N) {
             let q = &q[piece.start * dim..piece.end * dim];
             let scores = &mut scores[piece.start * PAGE..piece.end * PAGE];
-            with_pairs!(piece.len(), score_page::<_, W>(q, keys, scores));
+            // SAFETY: the caller's promise.
+            unsafe { with_pairs!(piece.len(), score_page::<V, N, _>(q, keys, scores)) };
         }
     }
 }
 
 /// `scores[m][position] = sum of q[d][m] * keys[d][position]` over `d` in order.
+///
+/// # Safety
+///
+/// As [`attend_with`].
 #[inline(always)]
-fn score_page<const M: usize, const W: usize>(q: &[f32], keys: &[f32], scores: &mut [f32]) {
+unsafe fn score_page<V: Vector, const N: usize, const M: usize>(q: &[f32], keys: &[f32], scores: &mut [f32]) {
     let (q, _) = q.as_chunks::<M>();
     let (keys, _) = keys.as_chunks::<PAGE>();
-    for start in (0..PAGE).step_by(W) {
-        let mut sums = [[0.0f32; W]; M];
+    let (scores, _) = scores.as_chunks_mut::<PAGE>();
+    for start in (0..PAGE).step_by(N * LANES) {
+        // SAFETY: the caller's promise; the same for all below.
+        let mut sums = [[unsafe { V::zero() }; N]; M];
         for (q, keys) in q.iter().zip(keys) {
-            let keys: &[f32; W] = keys[start..].first_chunk().expect("W divides PAGE");
+            // SAFETY: as above.
+            let keys: [V; N] = unsafe { load(&keys[start..]) };
             for m in 0..M {
-                for lane in 0..W {
-                    sums[m][lane] = keys[lane].mul_add(q[m], sums[m][lane]);
+                for n in 0..N {
+                    // SAFETY: as above.
+                    sums[m][n] = unsafe { keys[n].mul_add(q[m], sums[m][n]) };
                 }
             }
         }
-        for (scores, sums) in scores.chunks_exact_mut(PAGE).zip(&sums) {
-            scores[start..start + W].copy_from_slice(sums);
+        for m in 0..M {
+            // SAFETY: as above.
+            unsafe { store(sums[m], &mut scores[m][start..]) };
         }
+    }
+}
+
+/// The first `N` vectors of `from`.
+///
+/// # Safety
+///
+/// As [`attend_with`].
+#[inline(always)]
+unsafe fn load<V: Vector, const N: usize>(from: &[f32]) -> [V; N] {
+    let (from, _) = from.as_chunks();
+    // SAFETY: the caller's promise.
+    let mut vectors = [unsafe { V::zero() }; N];
+    for n in 0..N {
+        // SAFETY: as above.
+        vectors[n] = unsafe { V::load(&from[n]) };
+    }
+    vectors
+}
+
+/// Writes `vectors` to the beginning of `to`.
+///
+/// # Safety
+///
+/// As [`attend_with`].
+#[inline(always)]
+unsafe fn store<V: Vector, const N: usize>(vectors: [V; N], to: &mut [f32]) {
+    let (to, _) = to.as_chunks_mut();
+    for n in 0..N {
+        // SAFETY: the caller's promise.
+        unsafe { vectors[n].store(&mut to[n]) };
     }
 }
 
@@ -245,57 +333,56 @@ fn mask(page: &mut [f32], position: usize, seen: &Range<usize>) {
 ///
 /// What all rows see is done for all pairs at once. The few positions before and after that only some rows see are
 /// done row by row: a value that a row doesn't see never meets its sums, not even as a zero's factor.
+///
+/// # Safety
+///
+/// As [`attend_with`].
 #[inline(always)]
-fn weigh_values<const W: usize>(tile: &Tile<'_>, weights: &[f32], acc: &mut [f32]) {
+unsafe fn weigh_values<V: Vector, const N: usize>(tile: &Tile<'_>, weights: &[f32], acc: &mut [f32]) {
     acc.fill(0.0);
     let common = tile.visible(tile.last()).start..tile.visible(0).end;
-    for row in 0..tile.rows.len() {
-        let seen = tile.visible(row);
-        let before = seen.start..common.start.min(seen.end);
-        weigh_positions::<W>(
-            tile,
-            row * tile.group..(row + 1) * tile.group,
-            before,
-            weights,
-            acc,
-        );
-    }
-    weigh_positions::<W>(tile, 0..tile.pairs(), common.clone(), weights, acc);
-    for row in 0..tile.rows.len() {
-        let seen = tile.visible(row);
-        let after = common.end.max(common.start).max(seen.start)..seen.end;
-        weigh_positions::<W>(
-            tile,
-            row * tile.group..(row + 1) * tile.group,
-            after,
-            weights,
-            acc,
-        );
+    let after = common.start.max(common.end);
+    let pairs_of = |row| row * tile.group..(row + 1) * tile.group;
+    let seen = |row| (pairs_of(row), tile.visible(row));
+    let rows = 0..tile.rows.len();
+    let first = rows
+        .clone()
+        .map(seen)
+        .map(|(pairs, seen)| (pairs, seen.start..common.start.min(seen.end)));
+    let last = rows.map(seen).map(|(pairs, seen)| (pairs, after..seen.end));
+    for (pairs, positions) in first.chain(once((0..tile.pairs(), common.clone()))).chain(last) {
+        if !positions.is_empty() {
+            // SAFETY: the caller's promise.
+            unsafe { weigh_positions::<V, N>(tile, pairs, positions, weights, acc) };
+        }
     }
 }
 
+/// [`weigh_values`] for some pairs and positions.
+///
+/// # Safety
+///
+/// As [`attend_with`].
 #[inline(always)]
-fn weigh_positions<const W: usize>(
+unsafe fn weigh_positions<V: Vector, const N: usize>(
     tile: &Tile<'_>,
     pairs: Range<usize>,
     positions: Range<usize>,
     weights: &[f32],
     acc: &mut [f32],
 ) {
-    if positions.is_empty() {
-        return;
-    }
     let dim = tile.shape.head_dim;
-    let first_page = tile.page_range().start;
-    for index in positions.start / PAGE..=(positions.end - 1) / PAGE {
+    let pages = tile.page_range();
+    for index in positions.start / PAGE..positions.end.div_ceil(PAGE) {
         let start = positions.start.max(index * PAGE) - index * PAGE;
         let end = positions.end.min((index + 1) * PAGE) - index * PAGE;
         let values = &tile.pages.values[tile.page(index)][start * dim..end * dim];
-        let weights = &weights[(index - first_page) * tile.pairs() * PAGE..][..tile.pairs() * PAGE];
-        for piece in pieces::<W>(pairs.clone()) {
+        let weights = &weights[(index - pages.start) * tile.pairs() * PAGE..];
+        for piece in pieces(pairs.clone(), 4 * N) {
             let weights = &weights[piece.start * PAGE + start..piece.end * PAGE];
             let acc = &mut acc[piece.start * dim..piece.end * dim];
-            with_pairs!(piece.len(), weigh_page::<_, W>(weights, values, dim, acc));
+            // SAFETY: the caller's promise.
+            unsafe { with_pairs!(piece.len(), weigh_page::<V, N, _>(weights, values, dim, acc)) };
         }
     }
 }
@@ -303,49 +390,81 @@ fn weigh_positions<const W: usize>(
 /// `acc[m][d] += weights[m][position] * values[position][d]` over positions in order.
 ///
 /// `weights` begins at the first position, with `PAGE` from one `m` to the next.
+///
+/// # Safety
+///
+/// As [`attend_with`].
 #[inline(always)]
-fn weigh_page<const M: usize, const W: usize>(weights: &[f32], values: &[f32], dim: usize, acc: &mut [f32]) {
-    let weights: [&[f32]; M] = std::array::from_fn(|m| &weights[m * PAGE..]);
+unsafe fn weigh_page<V: Vector, const N: usize, const M: usize>(
+    weights: &[f32],
+    values: &[f32],
+    dim: usize,
+    acc: &mut [f32],
+) {
     let mut d = 0;
-    while d + W <= dim {
-        weigh_lanes::<M, W>(&weights, values, dim, d, W, acc);
-        d += W;
+    while d + N * LANES <= dim {
+        // SAFETY: the caller's promise, here and below.
+        unsafe { weigh_lanes::<V, N, M>(weights, values, dim, d, acc) };
+        d += N * LANES;
     }
     while d + LANES <= dim {
-        weigh_lanes::<M, LANES>(&weights, values, dim, d, LANES, acc);
+        // SAFETY: as above.
+        unsafe { weigh_lanes::<V, 1, M>(weights, values, dim, d, acc) };
         d += LANES;
     }
-    if d < dim {
-        weigh_lanes::<M, LANES>(&weights, values, dim, d, dim - d, acc);
-    }
+    weigh_rest(weights, values, dim, d, acc);
 }
 
-/// [`weigh_page`] for the elements `d..d + len` of the heads; `len <= W`.
+/// [`weigh_page`] for the elements `d..d + N * LANES` of the heads.
+///
+/// # Safety
+///
+/// As [`attend_with`].
 #[inline(always)]
-fn weigh_lanes<const M: usize, const W: usize>(
-    weights: &[&[f32]; M],
+unsafe fn weigh_lanes<V: Vector, const N: usize, const M: usize>(
+    weights: &[f32],
     values: &[f32],
     dim: usize,
     d: usize,
-    len: usize,
     acc: &mut [f32],
 ) {
-    let mut sums = [[0.0f32; W]; M];
-    for (sums, acc) in sums.iter_mut().zip(acc.chunks_exact(dim)) {
-        sums[..len].copy_from_slice(&acc[d..d + len]);
+    // SAFETY: the caller's promise; the same for all below.
+    let mut sums = [[unsafe { V::zero() }; N]; M];
+    for m in 0..M {
+        // SAFETY: as above.
+        sums[m] = unsafe { load(&acc[m * dim + d..]) };
     }
+    // One bound for all weights, so that the loop has no checks.
+    let weights = &weights[..(M - 1) * PAGE + values.len() / dim];
     for (position, values) in values.chunks_exact(dim).enumerate() {
-        let mut lanes = [0.0f32; W];
-        lanes[..len].copy_from_slice(&values[d..d + len]);
+        // SAFETY: as above.
+        let values: [V; N] = unsafe { load(&values[d..]) };
         for m in 0..M {
-            let weight = weights[m][position];
-            for lane in 0..W {
-                sums[m][lane] = lanes[lane].mul_add(weight, sums[m][lane]);
+            let weight = weights[m * PAGE + position];
+            for n in 0..N {
+                // SAFETY: as above.
+                sums[m][n] = unsafe { values[n].mul_add(weight, sums[m][n]) };
             }
         }
     }
-    for (sums, acc) in sums.iter().zip(acc.chunks_exact_mut(dim)) {
-        acc[d..d + len].copy_from_slice(&sums[..len]);
+    for m in 0..M {
+        // SAFETY: as above.
+        unsafe { store(sums[m], &mut acc[m * dim + d..]) };
+    }
+}
+
+/// [`weigh_page`] for the elements from `d` on, for head sizes that are not whole vectors.
+#[inline(always)]
+fn weigh_rest(weights: &[f32], values: &[f32], dim: usize, d: usize, acc: &mut [f32]) {
+    if d == dim {
+        return;
+    }
+    for (acc, weights) in acc.chunks_exact_mut(dim).zip(weights.chunks(PAGE)) {
+        for (values, weight) in values.chunks_exact(dim).zip(weights) {
+            for (acc, value) in acc[d..].iter_mut().zip(&values[d..]) {
+                *acc = value.mul_add(*weight, *acc);
+            }
+        }
     }
 }
 
@@ -354,7 +473,7 @@ fn write(tile: &Tile<'_>, acc: &[f32], inverse: &[f32], out: &Disjoint<'_, f32>)
     let dim = tile.shape.head_dim;
     for ((start, acc), inverse) in tile.heads().zip(acc.chunks_exact(dim)).zip(inverse) {
         // SAFETY: the tiles of a call differ in rows or in key-value head, so no two write the same row and head.
-        let out = unsafe { out.slice(start, dim) };
+        let out = unsafe { out.part(start..start + dim) };
         for (out, acc) in out.iter_mut().zip(acc) {
             *out = acc * inverse;
         }
