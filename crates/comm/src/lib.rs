@@ -21,7 +21,7 @@ pub use buffer::{BufferMut, DType};
 pub use error::CommError;
 pub use group::{Group, MAX_MESSAGE_BYTES};
 pub use options::GroupOptions;
-pub use shm::{Segment, ShmGroup};
+pub use shm::{Segment, ShmGroup, inherited_fd};
 pub use solo::SoloGroup;
 pub use tcp::{TcpGroup, TcpListenerHandle};
 pub use transport::MAX_RANKS;
