@@ -119,7 +119,7 @@ pub(crate) fn write_record<T: Transport + ?Sized, S: Sink>(
         });
         match step {
             Ok(bytes) => done += bytes,
-            Err(error) if done == 0 && error.is_timeout() => {
+            Err(error) if done == 0 => {
                 stream.sequence -= 1;
                 return Err(error);
             }
@@ -141,8 +141,8 @@ pub(crate) fn read_record<T: Transport + ?Sized, S: Source>(
     let mut head = [0; HEADER_BYTES];
     match read_some(wait, stream, peer, &mut head) {
         Ok(first) => read_all(wait, stream, peer, &mut head[first..])?,
-        Err(error) if error.is_timeout() => return Err(error),
-        Err(error) => return Err(wait.give_up(error)),
+        // Nothing has begun, so the others may go on. A collective, which cannot, ends the group itself.
+        Err(error) => return Err(error),
     }
     let wanted = stream.next_header(stamp, body.len());
     Header::from_bytes(head)

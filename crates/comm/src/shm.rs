@@ -389,11 +389,8 @@ impl Transport for ShmGroup {
         self.inboxes.get(peer).filter(|_| peer != self.shared.seat.rank)
     }
 
-    fn announce_abort(&self, reason: &str) {
-        self.shared.end(Verdict::Aborted {
-            by: self.shared.seat.rank,
-            reason: reason.to_owned(),
-        });
+    fn end(&self, verdict: Verdict) {
+        self.shared.end(verdict);
     }
 }
 

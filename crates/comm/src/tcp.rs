@@ -28,7 +28,7 @@ use crate::{
     record::{Stream, read_record, write_record},
     reduce::{self, Reduce},
     transport::{MAX_RANKS, Pieces, Seat, Step, Transport, for_each_span},
-    verdict::{Verdict, cut_reason},
+    verdict::Verdict,
     vigil::Silence,
     wait::{Bell, Wait},
 };
@@ -452,10 +452,7 @@ impl Transport for TcpGroup {
         Some(&self.peers.get(peer)?.as_ref()?.inbox)
     }
 
-    fn announce_abort(&self, reason: &str) {
-        self.common.end(Verdict::Aborted {
-            by: self.seat.rank,
-            reason: cut_reason(reason).to_owned(),
-        });
+    fn end(&self, verdict: Verdict) {
+        self.common.end(verdict);
     }
 }

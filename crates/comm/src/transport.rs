@@ -8,6 +8,7 @@ use crate::{
     call::{Op, Stamp},
     record::{self, Sink, Source, Stream},
     reduce::{self, Reduce},
+    verdict::{Verdict, cut_reason},
     wait::{Bell, Patience, Wait},
 };
 use std::{
@@ -150,8 +151,8 @@ pub(crate) trait Transport: Send + Sync {
     /// The way from `peer`, likewise.
     fn inbox(&self, peer: usize) -> Option<&Mutex<Stream<Self::Source>>>;
 
-    /// Ends the group for all ranks, this one first.
-    fn announce_abort(&self, reason: &str);
+    /// Ends the group for all ranks, this one first, unless it has ended already.
+    fn end(&self, verdict: Verdict);
 
     /// All of an all_sum or all_max: one exchange per piece, each rank reduces all. A transport with a better way for
     /// long data replaces it.
@@ -370,6 +371,9 @@ impl<T: Transport> Group for T {
     }
 
     fn abort(&self, reason: &str) {
-        self.announce_abort(reason);
+        self.end(Verdict::Aborted {
+            by: self.seat().rank,
+            reason: cut_reason(reason).to_owned(),
+        });
     }
 }

@@ -4,7 +4,7 @@
 //! wait for may need this core), *sleep* (idle: futex on Linux, short naps elsewhere). The clock is read only
 //! once per few dozen polls while spinning.
 
-use crate::{CommError, call::Op, transport::Transport};
+use crate::{CommError, call::Op, transport::Transport, verdict::Verdict};
 use std::{
     hint::spin_loop,
     sync::atomic::{
@@ -113,13 +113,28 @@ impl<'a, T: Transport + ?Sized> Wait<'a, T> {
         }
     }
 
-    /// Passes `error` on after telling all ranks, because this call ended half done and nobody can go on. A dead peer
-    /// is noticed by every rank itself, and a verdict is known already.
+    /// Passes `error` on after telling all ranks, because this call ended half done and nobody can go on.
     pub(crate) fn give_up(&self, error: CommError) -> CommError {
-        if !matches!(error, CommError::PeerDead { .. } | CommError::Aborted { .. }) {
-            self.transport
-                .announce_abort(&format!("{} failed: {error}", self.op.name()));
-        }
+        let verdict = match &error {
+            // Known to all already.
+            CommError::Aborted { .. } => return error,
+            CommError::PeerDead { rank, what } => Verdict::Dead {
+                rank: *rank,
+                what: what.clone(),
+            },
+            CommError::Protocol { rank, what } => Verdict::Broken {
+                rank: *rank,
+                what: what.clone(),
+            },
+            other => {
+                let reason = format!("{} failed: {other}", self.op.name());
+                Verdict::Aborted {
+                    by: self.transport.seat().rank,
+                    reason,
+                }
+            }
+        };
+        self.transport.end(verdict);
         error
     }
 

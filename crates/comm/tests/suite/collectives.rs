@@ -1,8 +1,6 @@
 //! Every collective over every transport, element type and awkward size, checked against plain arithmetic.
 
-mod common;
-
-use common::{KINDS, Kind, solo, with_ranks};
+use crate::common::{KINDS, Kind, solo, with_ranks};
 use half::{bf16, f16};
 use pomar_comm::{BufferMut, CommError, Group};
 use std::fmt::Debug;

@@ -5,24 +5,24 @@ use pomar_comm::{
 };
 use std::{net::SocketAddr, sync::Arc, thread};
 
-pub const KEY: [u8; 32] = [7; 32];
+pub(crate) const KEY: [u8; 32] = [7; 32];
 
 /// The transports that connect several ranks. `SmallShm` has tiny slots and rings, so that everything wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Shm,
     SmallShm,
     Tcp,
 }
 
-pub const KINDS: [Kind; 3] = [Kind::Shm, Kind::SmallShm, Kind::Tcp];
+pub(crate) const KINDS: [Kind; 3] = [Kind::Shm, Kind::SmallShm, Kind::Tcp];
 
-pub fn loopback() -> SocketAddr {
+pub(crate) fn loopback() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
 /// One group per rank, all joined.
-pub fn groups(kind: Kind, size: usize, options: &GroupOptions) -> Vec<Arc<dyn Group>> {
+pub(crate) fn groups(kind: Kind, size: usize, options: &GroupOptions) -> Vec<Arc<dyn Group>> {
     let join = |makers: Vec<Box<dyn FnOnce() -> Arc<dyn Group> + Send>>| {
         let threads: Vec<_> = makers.into_iter().map(thread::spawn).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -65,12 +65,12 @@ pub fn groups(kind: Kind, size: usize, options: &GroupOptions) -> Vec<Arc<dyn Gr
 }
 
 /// Runs `body` as every rank of a group; a panic in one is a panic of the test.
-pub fn with_ranks(kind: Kind, size: usize, body: impl Fn(&dyn Group) + Sync) {
+pub(crate) fn with_ranks(kind: Kind, size: usize, body: impl Fn(&dyn Group) + Sync) {
     run(groups(kind, size, &GroupOptions::default()), body);
 }
 
 /// Runs `body` on each of the groups, one thread each.
-pub fn run(groups: Vec<Arc<dyn Group>>, body: impl Fn(&dyn Group) + Sync) {
+pub(crate) fn run(groups: Vec<Arc<dyn Group>>, body: impl Fn(&dyn Group) + Sync) {
     thread::scope(|scope| {
         for group in groups {
             let body = &body;
@@ -80,6 +80,6 @@ pub fn run(groups: Vec<Arc<dyn Group>>, body: impl Fn(&dyn Group) + Sync) {
 }
 
 /// The group of one.
-pub fn solo() -> SoloGroup {
+pub(crate) fn solo() -> SoloGroup {
     SoloGroup::new()
 }

@@ -1,0 +1,7 @@
+//! The crate's tests over whole groups, in one program so that they share their helpers.
+
+mod collectives;
+mod common;
+mod hostile;
+mod point_to_point;
+mod processes;
