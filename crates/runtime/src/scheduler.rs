@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn answers_never_crowd_out_a_prompt() {
         let mut scheduler = Scheduler::new(Limits { step_tokens: 1, ..LIMITS }, 1, VOCAB);
-        (1..=3).for_each(|id| scheduler.submit(request(id, 2, 9)).unwrap());
+        (1..=3).for_each(|id| scheduler.submit(request(id, 1, 9)).unwrap());
         let mut ran = [0; 4];
         for _ in 0..8 {
             let planned = scheduler.next_step().unwrap();
