@@ -47,6 +47,19 @@ impl GrowingList {
     fn items(&self) -> MutexGuard<'_, Vec<Value>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Takes out the item at `index`, counted from the end if negative.
+    fn pop(&self, index: i64) -> Result<Value, Error> {
+        let mut items = self.items();
+        let from_start = if index < 0 {
+            index.saturating_add(items.len() as i64)
+        } else {
+            index
+        };
+        let at = usize::try_from(from_start).ok().filter(|&at| at < items.len());
+        at.map(|at| items.remove(at))
+            .ok_or_else(|| invalid("pop: there is no such item"))
+    }
 }
 
 impl Object for GrowingList {
@@ -85,10 +98,8 @@ impl Object for GrowingList {
                 Ok(Value::from(()))
             }
             "pop" => {
-                let () = from_args(args)?;
-                self.items()
-                    .pop()
-                    .ok_or_else(|| invalid("pop from an empty list"))
+                let (index,): (Option<i64>,) = from_args(args)?;
+                self.pop(index.unwrap_or(-1))
             }
             _ => Err(Error::from(ErrorKind::UnknownMethod)),
         }

@@ -13,6 +13,10 @@ const MAX_DEPTH: usize = 128;
 pub(super) fn install(environment: &mut Environment<'static>) {
     environment.add_filter("tojson", tojson);
     environment.add_filter("string", |value: &Value| text_of(value));
+    environment.add_test("iterable", |value: &Value| {
+        !value.is_none() && value.try_iter().is_ok()
+    });
+    environment.add_test("sequence", is_sequence);
     environment.add_function("raise_exception", |message: &Value| -> Result<Value, Error> {
         let raised = Raised(message.to_string());
         Err(invalid(raised.0.clone()).with_source(raised))
@@ -24,6 +28,14 @@ pub(super) fn install(environment: &mut Environment<'static>) {
         };
         written.map_err(|_| Error::from(ErrorKind::WriteFailure))
     });
+}
+
+/// Whether the value has a length and items, which in Python strings and dicts do too.
+fn is_sequence(value: &Value) -> bool {
+    matches!(
+        value.kind(),
+        ValueKind::Undefined | ValueKind::String | ValueKind::Seq | ValueKind::Map
+    )
 }
 
 /// Marks an error as the template's own refusal.

@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn every_family_compiles_and_names_are_unique() {
-        let mut names = Vec::new();
+        let mut names: Vec<&str> = Vec::new();
         for family in FAMILIES {
             family.pre_tokenizer().unwrap();
             names.extend(family.names);
