@@ -179,3 +179,57 @@ pub(crate) fn heap_ring(capacity: usize) -> (Writer, Reader) {
     let ring = unsafe { RingMemory::new(memory.start(), capacity, Arc::new(memory)) };
     (Writer::new(ring.clone()), Reader::new(ring))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn a_full_ring_takes_no_more_and_an_empty_one_gives_nothing() {
+        let (mut writer, mut reader) = heap_ring(8);
+        let mut out = [0; 16];
+        assert_eq!(reader.read(&mut out), Ok(0));
+        assert_eq!(writer.write(b"0123456789"), Ok(8));
+        assert_eq!(writer.write(b"x"), Ok(0));
+        assert_eq!(reader.read(&mut out[..5]), Ok(5));
+        assert_eq!(writer.write(b"abcdefgh"), Ok(5), "wraps around");
+        assert_eq!(reader.read(&mut out), Ok(8));
+        assert_eq!(&out[..8], b"567abcde");
+    }
+
+    #[test]
+    fn every_byte_arrives_in_order_between_threads() {
+        let total = if cfg!(miri) { 500 } else { 1_000_000 };
+        let (mut writer, mut reader) = heap_ring(64);
+        let bytes = |from: usize, n: usize| (from..from + n).map(|i| (i % 251) as u8);
+        let sender = std::thread::spawn(move || {
+            let mut sent = 0;
+            while sent < total {
+                let chunk: Vec<u8> = bytes(sent, (1 + sent % 90).min(total - sent)).collect();
+                sent += writer.write(&chunk).unwrap();
+                std::thread::yield_now();
+            }
+        });
+        let (mut received, mut buffer) = (0, [0; 70]);
+        while received < total {
+            let most = 1 + received % 70;
+            let got = reader.read(&mut buffer[..most]).unwrap();
+            assert!(bytes(received, got).eq(buffer[..got].iter().copied()));
+            received += got;
+            std::thread::yield_now();
+        }
+        sender.join().unwrap();
+    }
+
+    #[test]
+    fn a_cursor_out_of_bounds_is_noticed_by_the_other_side() {
+        for nonsense in [9, u64::MAX, 1 << 40] {
+            let (mut writer, mut reader) = heap_ring(8);
+            reader.ring.written().store(nonsense, Relaxed);
+            assert_eq!(reader.read(&mut [0; 4]), Err(Corrupt));
+            writer.ring.read().store(nonsense, Relaxed);
+            assert_eq!(writer.write(&[0; 9]), Err(Corrupt));
+        }
+    }
+}
