@@ -12,7 +12,6 @@ use std::ops::Range;
 use crate::by_level;
 use crate::disjoint::Disjoint;
 use crate::format::BLOCK;
-use crate::level::{Level, level};
 use crate::pool::Pool;
 
 /// Tokens that a kernel computes at a time.
@@ -77,22 +76,6 @@ impl Activations {
     /// # Panics
     /// `x` is not `tokens * cols` long, or `cols` is no multiple of 32 when the kind is [`ActivationKind::Int8`].
     pub fn load(&mut self, pool: &Pool, x: &[f32], tokens: usize, cols: usize, kind: ActivationKind) {
-        self.load_at(level(), pool, x, tokens, cols, kind);
-    }
-
-    /// As [`Activations::load`], at a given level.
-    ///
-    /// # Panics
-    /// As [`Activations::load`], and when the processor doesn't support the level.
-    pub fn load_at(
-        &mut self,
-        level: Level,
-        pool: &Pool,
-        x: &[f32],
-        tokens: usize,
-        cols: usize,
-        kind: ActivationKind,
-    ) {
         assert_eq!(
             Some(x.len()),
             tokens.checked_mul(cols),
@@ -100,12 +83,12 @@ impl Activations {
         );
         (self.kind, self.tokens, self.cols) = (kind, tokens, cols);
         match kind {
-            ActivationKind::Int8 => self.load_int8(level, pool, x),
-            ActivationKind::F32 => self.load_f32(level, pool, x),
+            ActivationKind::Int8 => self.load_int8(pool, x),
+            ActivationKind::F32 => self.load_f32(pool, x),
         }
     }
 
-    fn load_int8(&mut self, level: Level, pool: &Pool, x: &[f32]) {
+    fn load_int8(&mut self, pool: &Pool, x: &[f32]) {
         let (tokens, cols) = (self.tokens, self.cols);
         assert!(
             cols.is_multiple_of(BLOCK),
@@ -136,12 +119,12 @@ impl Activations {
             };
             for token in 0..width {
                 let row = &x[(first + token) * cols..][span.start * BLOCK..span.end * BLOCK];
-                quantize(level, row, token, &mut out);
+                quantize(pool.level(), row, token, &mut out);
             }
         });
     }
 
-    fn load_f32(&mut self, level: Level, pool: &Pool, x: &[f32]) {
+    fn load_f32(&mut self, pool: &Pool, x: &[f32]) {
         let (tokens, cols) = (self.tokens, self.cols);
         self.floats.resize(tokens * cols, 0.0);
         let floats = Disjoint::new(&mut self.floats);
@@ -150,7 +133,7 @@ impl Activations {
             // SAFETY: as in `load_int8`.
             let out =
                 unsafe { floats.part(first * cols + span.start * width..first * cols + span.end * width) };
-            transpose(level, &x[first * cols + span.start..], cols, width, out);
+            transpose(pool.level(), &x[first * cols + span.start..], cols, width, out);
         });
     }
 

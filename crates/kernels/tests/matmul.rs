@@ -2,34 +2,42 @@
 
 mod common;
 
+use std::sync::LazyLock;
+
 use common::{Matrix, random_floats, random_matrix};
-use pomar_kernels::matmul::{matmul_at, matmul_fixed_at};
 use pomar_kernels::pool::Pool;
-use pomar_kernels::{Activations, Format, Level, PackedMatrix, dequantize_rows, fixed_to_f32};
+use pomar_kernels::{
+    Activations, Format, Level, PackedMatrix, dequantize_rows, fixed_to_f32, matmul, matmul_fixed,
+};
 use proptest::prelude::*;
 
-/// A product at one level.
-fn product(level: Level, pool: &Pool, matrix: &PackedMatrix, x: &[f32], tokens: usize) -> Vec<f32> {
+/// A pool of three threads for each level of this processor.
+static POOLS: LazyLock<Vec<Pool>> = LazyLock::new(|| {
+    Level::supported()
+        .map(|level| Pool::with_level(3, level))
+        .collect()
+});
+
+/// One thread, plain Rust: the reference.
+fn plain_pool() -> Pool {
+    Pool::with_level(1, Level::Plain)
+}
+
+/// A product with the threads and at the level of a pool.
+fn product(pool: &Pool, matrix: &PackedMatrix, x: &[f32], tokens: usize) -> Vec<f32> {
     let mut activations = Activations::new();
-    activations.load_at(level, pool, x, tokens, matrix.cols(), matrix.activation_kind());
+    activations.load(pool, x, tokens, matrix.cols(), matrix.activation_kind());
     let mut out = vec![f32::NAN; tokens * matrix.rows()];
-    matmul_at(level, pool, matrix, &activations, &mut out);
+    matmul(pool, matrix, &activations, &mut out);
     out
 }
 
-/// The fixed form of a product at one level.
-fn fixed(
-    level: Level,
-    pool: &Pool,
-    matrix: &PackedMatrix,
-    x: &[f32],
-    tokens: usize,
-    granule: usize,
-) -> Vec<i64> {
+/// The fixed form of a product.
+fn fixed(pool: &Pool, matrix: &PackedMatrix, x: &[f32], tokens: usize, granule: usize) -> Vec<i64> {
     let mut activations = Activations::new();
-    activations.load_at(level, pool, x, tokens, matrix.cols(), matrix.activation_kind());
+    activations.load(pool, x, tokens, matrix.cols(), matrix.activation_kind());
     let mut out = vec![-1; tokens * matrix.rows()];
-    matmul_fixed_at(level, pool, matrix, &activations, granule, &mut out);
+    matmul_fixed(pool, matrix, &activations, granule, &mut out);
     out
 }
 
@@ -100,19 +108,19 @@ proptest! {
     fn levels_threads_and_batches_give_the_same_bits((format, (rows, cols, tokens, seed)) in any_shape()) {
         let matrix = random_matrix(format, rows, cols, seed);
         let x = random_floats(tokens * cols, seed ^ 1);
-        let (one, three) = (Pool::new(1), Pool::new(3));
+        let one = plain_pool();
         let packed = matrix.pack(&one, 0..cols);
         prop_assert_eq!(packed.rows(), rows);
-        let plain = product(Level::Plain, &one, &packed, &x, tokens);
+        let plain = product(&one, &packed, &x, tokens);
         let granule = if format.is_quantized() { 64 } else { 50 };
-        let plain_fixed = fixed(Level::Plain, &one, &packed, &x, tokens, granule);
-        for level in Level::supported() {
-            prop_assert_eq!(bits(&product(level, &three, &packed, &x, tokens)), bits(&plain), "{}", level);
+        let plain_fixed = fixed(&one, &packed, &x, tokens, granule);
+        for pool in POOLS.iter() {
+            prop_assert_eq!(bits(&product(pool, &packed, &x, tokens)), bits(&plain), "{}", pool.level());
             for (t, x) in x.chunks(cols).enumerate() {
-                let single = product(level, &one, &packed, x, 1);
-                prop_assert_eq!(bits(&single), bits(&plain[t * rows..][..rows]), "{} token {}", level, t);
+                let single = product(pool, &packed, x, 1);
+                prop_assert_eq!(bits(&single), bits(&plain[t * rows..][..rows]), "{} token {}", pool.level(), t);
             }
-            prop_assert_eq!(&fixed(level, &three, &packed, &x, tokens, granule), &plain_fixed, "{}", level);
+            prop_assert_eq!(&fixed(pool, &packed, &x, tokens, granule), &plain_fixed, "{}", pool.level());
         }
     }
 
@@ -123,8 +131,8 @@ proptest! {
         let pool = Pool::new(1);
         let packed = matrix.pack(&pool, 0..cols);
         let reference = reference(&matrix, &x, tokens);
-        let out = product(Level::best(), &pool, &packed, &x, tokens);
-        let sums = fixed(Level::best(), &pool, &packed, &x, tokens, 32);
+        let out = product(&pool, &packed, &x, tokens);
+        let sums = fixed(&pool, &packed, &x, tokens, 32);
         let mut from_fixed = vec![0.0; out.len()];
         fixed_to_f32(&sums, &mut from_fixed);
         for ((out, from_fixed), (exact, bound)) in out.iter().zip(from_fixed).zip(reference) {
@@ -142,15 +150,14 @@ proptest! {
         let matrix = random_matrix(format, rows, cols, seed);
         let x = random_floats(tokens * cols, seed ^ 1);
         let pool = Pool::new(2);
-        let level = Level::best();
         let whole = matrix.pack(&pool, 0..cols);
 
         // Rows: the outputs of the parts are the outputs of the whole.
         let cut = (row_cut * rows as f64) as usize;
-        let out = product(level, &pool, &whole, &x, tokens);
+        let out = product(&pool, &whole, &x, tokens);
         for rows_kept in [0..cut, cut..rows] {
             let part = matrix.rows(rows_kept.clone()).pack(&pool, 0..cols);
-            let part = product(level, &pool, &part, &x, tokens);
+            let part = product(&pool, &part, &x, tokens);
             for (whole, part) in out.chunks(rows).zip(part.chunks(rows_kept.len().max(1))) {
                 prop_assert_eq!(bits(part), bits(&whole[rows_kept.clone()]));
             }
@@ -159,11 +166,11 @@ proptest! {
         // Columns: the fixed sums of the parts add up.
         let granule = if format.is_quantized() { 32 } else { 24 };
         let cut = (col_cut * (cols / granule) as f64) as usize * granule;
-        let mut sums = fixed(level, &pool, &whole, &x, tokens, granule);
+        let mut sums = fixed(&pool, &whole, &x, tokens, granule);
         for kept in [0..cut, cut..cols] {
             let part = matrix.pack(&pool, kept.clone());
             let x = columns(&x, cols, kept.start, kept.end);
-            for (sum, part) in sums.iter_mut().zip(fixed(level, &pool, &part, &x, tokens, granule)) {
+            for (sum, part) in sums.iter_mut().zip(fixed(&pool, &part, &x, tokens, granule)) {
                 *sum = sum.wrapping_sub(part);
             }
         }
@@ -173,7 +180,7 @@ proptest! {
 
 #[test]
 fn the_largest_codes_do_not_overflow() {
-    let pool = Pool::new(1);
+    let pool = plain_pool();
     for format in Format::ALL.into_iter().filter(|format| format.is_quantized()) {
         let cols = 512;
         for byte in [0x7f, 0x80, 0xff, 0x00] {
@@ -182,18 +189,19 @@ fn the_largest_codes_do_not_overflow() {
             let packed = matrix.pack(&pool, 0..cols);
             for value in [1.0, -1.0] {
                 let x = vec![value; cols];
-                let plain = product(Level::Plain, &pool, &packed, &x, 1);
+                let plain = product(&pool, &packed, &x, 1);
                 for (out, (exact, bound)) in plain.iter().zip(reference(&matrix, &x, 1)) {
                     assert!(
                         (f64::from(*out) - exact).abs() <= bound,
                         "{format} {out} for {exact} +- {bound}"
                     );
                 }
-                for level in Level::supported() {
+                for pool in POOLS.iter() {
                     assert_eq!(
-                        bits(&product(level, &pool, &packed, &x, 1)),
+                        bits(&product(pool, &packed, &x, 1)),
                         bits(&plain),
-                        "{format} {level}"
+                        "{format} {}",
+                        pool.level()
                     );
                 }
             }
@@ -209,13 +217,18 @@ fn a_value_that_is_not_finite_shows_in_every_output() {
         for value in [f32::NAN, f32::INFINITY] {
             let mut x = random_floats(256, 4);
             x[77] = value;
-            for level in Level::supported() {
-                let out = product(level, &pool, &matrix, &x, 1);
-                assert!(out.iter().all(|out| !out.is_finite()), "{format} {level} {value}");
-                let sums = fixed(level, &pool, &matrix, &x, 1, 256);
+            for pool in POOLS.iter() {
+                let out = product(pool, &matrix, &x, 1);
+                assert!(
+                    out.iter().all(|out| !out.is_finite()),
+                    "{format} {} {value}",
+                    pool.level()
+                );
+                let sums = fixed(pool, &matrix, &x, 1, 256);
                 assert!(
                     sums.iter().all(|&sum| sum == i64::MIN),
-                    "{format} {level} {value}"
+                    "{format} {} {value}",
+                    pool.level()
                 );
             }
         }
@@ -227,9 +240,9 @@ fn tiny_and_zero_activations_give_zero() {
     let pool = Pool::new(1);
     let matrix = random_matrix(Format::Q4_1, 16, 64, 3).pack(&pool, 0..64);
     for value in [0.0, -0.0, 1e-42, f32::MIN_POSITIVE] {
-        for level in Level::supported() {
-            let out = product(level, &pool, &matrix, &[value; 64], 1);
-            assert!(out.iter().all(|&out| out == 0.0), "{level} {value}");
+        for pool in POOLS.iter() {
+            let out = product(pool, &matrix, &[value; 64], 1);
+            assert!(out.iter().all(|&out| out == 0.0), "{} {value}", pool.level());
         }
     }
 }
@@ -239,11 +252,8 @@ fn empty_shapes_are_fine() {
     let pool = Pool::new(2);
     let matrix = random_matrix(Format::Q8_0, 3, 64, 1);
     let none = matrix.pack(&pool, 32..32);
-    assert_eq!(product(Level::best(), &pool, &none, &[], 2), [0.0; 6]);
-    assert_eq!(
-        product(Level::best(), &pool, &matrix.pack(&pool, 0..64), &[], 0),
-        []
-    );
+    assert_eq!(product(&pool, &none, &[], 2), [0.0; 6]);
+    assert_eq!(product(&pool, &matrix.pack(&pool, 0..64), &[], 0), []);
     let no_rows = matrix.rows(0..0).pack(&pool, 0..64);
-    assert_eq!(product(Level::best(), &pool, &no_rows, &[0.5; 64], 1), []);
+    assert_eq!(product(&pool, &no_rows, &[0.5; 64], 1), []);
 }

@@ -44,7 +44,7 @@ use crate::activations::{Activations, TILE, tiles};
 use crate::disjoint::Disjoint;
 use crate::fixed::add_fixed;
 use crate::format::{BLOCK, Format};
-use crate::level::{Level, level};
+use crate::level::Level;
 use crate::pack::{PANEL, PackedMatrix};
 use crate::pool::Pool;
 use isa::Isa;
@@ -59,23 +59,11 @@ use tile::{
 /// `x` is `[tokens, cols]`, loaded as [`PackedMatrix::activation_kind`] says; `out` is `[tokens, rows]`.
 ///
 /// # Panics
-/// The shapes or the kind of activations don't fit.
+/// The shapes or the kind of activations don't fit, or the processor doesn't support the pool's level.
 pub fn matmul(pool: &Pool, weights: &PackedMatrix, x: &Activations, out: &mut [f32]) {
-    matmul_at(level(), pool, weights, x, out);
-}
-
-/// As [`matmul`], at a given level.
-///
-/// # Panics
-/// As [`matmul`], and when the processor doesn't support the level.
-pub fn matmul_at(level: Level, pool: &Pool, weights: &PackedMatrix, x: &Activations, out: &mut [f32]) {
     check(weights, x, out.len());
-    Product {
-        weights,
-        x,
-        out: Output::Floats(Disjoint::new(out)),
-    }
-    .run(level, pool);
+    let out = Output::Floats(Disjoint::new(out));
+    Product { weights, x, out }.run(pool);
 }
 
 /// As [`matmul`], with the columns summed in granules of `granule` that add up as integers: the form for a matrix whose
@@ -84,33 +72,14 @@ pub fn matmul_at(level: Level, pool: &Pool, weights: &PackedMatrix, x: &Activati
 /// # Panics
 /// The shapes or the kind of activations don't fit, `granule` is 0, or it is no multiple of 32 for quantised weights.
 pub fn matmul_fixed(pool: &Pool, weights: &PackedMatrix, x: &Activations, granule: usize, out: &mut [i64]) {
-    matmul_fixed_at(level(), pool, weights, x, granule, out);
-}
-
-/// As [`matmul_fixed`], at a given level.
-///
-/// # Panics
-/// As [`matmul_fixed`], and when the processor doesn't support the level.
-pub fn matmul_fixed_at(
-    level: Level,
-    pool: &Pool,
-    weights: &PackedMatrix,
-    x: &Activations,
-    granule: usize,
-    out: &mut [i64],
-) {
     check(weights, x, out.len());
     let unit = if weights.format().is_quantized() { BLOCK } else { 1 };
     assert!(
         granule > 0 && granule.is_multiple_of(unit),
         "a granule of {granule} columns is not made of {unit}s"
     );
-    Product {
-        weights,
-        x,
-        out: Output::Fixed(Disjoint::new(out), granule),
-    }
-    .run(level, pool);
+    let out = Output::Fixed(Disjoint::new(out), granule);
+    Product { weights, x, out }.run(pool);
 }
 
 fn check(weights: &PackedMatrix, x: &Activations, outputs: usize) {
@@ -152,7 +121,8 @@ struct Product<'a> {
 }
 
 impl Product<'_> {
-    fn run(&self, level: Level, pool: &Pool) {
+    fn run(&self, pool: &Pool) {
+        let level = pool.level();
         assert!(level.is_supported(), "{level} is not supported by this processor");
         match level {
             #[cfg(target_arch = "x86_64")]
