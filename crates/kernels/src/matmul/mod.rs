@@ -35,6 +35,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod isa;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod plain;
 mod tile;
 
@@ -129,6 +131,12 @@ impl Product<'_> {
             Level::Avx512 => self.run_with::<avx512::Avx512>(pool),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => self.run_with::<avx2::Avx2>(pool),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon if std::arch::is_aarch64_feature_detected!("dotprod") => {
+                self.run_with::<neon::Neon<true>>(pool)
+            }
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => self.run_with::<neon::Neon<false>>(pool),
             _ => self.run_with::<Plain>(pool),
         }
     }
