@@ -1,0 +1,39 @@
+//! `pomar pull`: fetch a model's files.
+
+use crate::{
+    model::ModelArgs,
+    output::{print_json, size},
+};
+use clap::Args;
+use serde_json::json;
+use std::process::ExitCode;
+
+#[derive(Args)]
+pub(crate) struct Pull {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Ask the source again whether there is a newer version
+    #[arg(long)]
+    refresh: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Pull {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let resolved = self.model.resolve(self.refresh)?;
+        let bytes: u64 = resolved.files.iter().map(|file| file.size).sum();
+        if self.json {
+            print_json(&json!({
+                "model": resolved.display_name,
+                "source": resolved.source.to_string(),
+                "path": resolved.path,
+                "bytes": bytes,
+            }))?;
+        } else {
+            println!("{}  {}  {}", resolved.display_name, size(bytes), resolved.path.display());
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,59 @@
+//! Tables that line up, sizes that read well, and when to use colours.
+
+use serde::Serialize;
+use std::io::{self, IsTerminal};
+
+/// True when standard error is a terminal and the user did not ask for plain text (`NO_COLOR`, no-color.org).
+pub(crate) fn colours_on_stderr() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Prints a value as one JSON document on standard output.
+pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string_pretty(value)?);
+    Ok(())
+}
+
+/// Prints rows under a heading, columns as wide as their widest cell, numbers to the right.
+pub(crate) fn print_table(heading: &[&str], rows: &[Vec<String>]) {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([heading[column].chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..heading.len()).map(width).collect();
+    let is_number = |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit());
+    let line = |cells: &[String], is_heading: bool| {
+        let padded = cells.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
+            let right = if is_heading { rows.iter().all(|row| is_number(&row[column])) } else { is_number(cell) };
+            if right && !rows.is_empty() { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+        });
+        println!("{}", padded.collect::<Vec<_>>().join("  ").trim_end());
+    };
+    line(&heading.iter().map(|cell| cell.to_string()).collect::<Vec<_>>(), true);
+    rows.iter().for_each(|row| line(row, false));
+}
+
+/// Bytes with a decimal unit, such as `98.4 MB`.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 999.95 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_read_well() {
+        assert_eq!(size(999), "999 B");
+        assert_eq!(size(98_362_432), "98.4 MB");
+        assert_eq!(size(999_950), "1.0 MB");
+        assert_eq!(size(u64::MAX), "18446744.1 TB");
+    }
+}

@@ -1,0 +1,6 @@
+//! The `pomar` command from outside: what a person types and a client sends, with real processes and a real model.
+
+mod common;
+mod exact;
+mod manners;
+mod smollm2;
