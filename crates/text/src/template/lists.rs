@@ -16,10 +16,12 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 
 use super::invalid;
 
+/// What the names of the functions here begin with. Templates must not define such names.
+pub(super) const RESERVED: &str = "__pomar";
 /// The function that makes a list which can grow.
-pub(super) const LIST: &str = "_growing_list";
+pub(super) const LIST: &str = "__pomar_list";
 /// The function that makes a value fit to be stored in a namespace.
-pub(super) const STORED: &str = "_stored";
+pub(super) const STORED: &str = "__pomar_stored";
 /// How deep a stored value may nest.
 const MAX_DEPTH: usize = 64;
 

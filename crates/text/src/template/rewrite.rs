@@ -26,6 +26,9 @@ pub(super) fn runnable(source: &str) -> Result<String, TemplateError> {
         );
         return Err(TemplateError::Limit(message));
     }
+    if source.contains(lists::RESERVED) {
+        return Err(unusable("names that begin with __pomar are reserved"));
+    }
     let growing = [".append(", ".extend(", ".pop("]
         .iter()
         .any(|call| source.contains(call));
@@ -45,7 +48,7 @@ pub(super) fn runnable(source: &str) -> Result<String, TemplateError> {
                 "the template has more than {MAX_ELIFS} elif"
             )));
         }
-        tag.write(&mut out, first_word, growing);
+        tag.write(&mut out, first_word, growing)?;
         rest = after;
         if tag.is_block && first_word == "raw" {
             let end = raw_length(rest);
@@ -80,8 +83,8 @@ fn next_tag(source: &str) -> Result<Option<(&str, Tag<'_>, &str)>, TemplateError
     let body = &source[start + 2..];
     let length = match open {
         "{#" => body.find("#}"),
-        "{%" => code_length(body, "%}"),
-        _ => code_length(body, "}}"),
+        "{%" => code_length(body, "%}")?,
+        _ => code_length(body, "}}")?,
     };
     if open != "{#" && length.unwrap_or(body.len()) > MAX_TAG_BYTES {
         return Err(TemplateError::Limit(format!(
@@ -100,20 +103,24 @@ fn next_tag(source: &str) -> Result<Option<(&str, Tag<'_>, &str)>, TemplateError
 
 /// Where code ends that `close` ends, which counts neither in strings nor in brackets (a dict
 /// inside `{{ }}` may end in `}}`).
-fn code_length(body: &str, close: &str) -> Option<usize> {
+fn code_length(body: &str, close: &str) -> Result<Option<usize>, TemplateError> {
     let mut depth = 0usize;
     let mut code = Code::new(body);
     while let Some((at, byte)) = code.next_byte() {
         if depth == 0 && body[at..].starts_with(close) {
-            return Some(at);
+            return Ok(Some(at));
         }
         match byte {
             b'(' | b'[' | b'{' => depth += 1,
-            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            b')' | b']' | b'}' => {
+                depth = depth
+                    .checked_sub(1)
+                    .ok_or_else(|| unusable("a closing bracket without its opening one"))?;
+            }
             _ => {}
         }
     }
-    None
+    Ok(None)
 }
 
 /// Walks over code, leaving out what is inside string literals.
@@ -157,7 +164,7 @@ impl<'a> Code<'a> {
 }
 
 impl Tag<'_> {
-    fn write(&self, out: &mut String, first_word: &str, growing: bool) {
+    fn write(&self, out: &mut String, first_word: &str, growing: bool) -> Result<(), TemplateError> {
         out.push_str(self.open);
         match first_word {
             _ if self.open == "{#" => out.push_str(self.inner),
@@ -165,40 +172,49 @@ impl Tag<'_> {
             "endgeneration" if self.is_block => {
                 out.push_str(&self.inner.replacen("endgeneration", "endif", 1))
             }
-            "set" if self.is_block => self.write_set(out, growing),
+            "set" if self.is_block => self.write_set(out, growing)?,
             _ => write_code(out, self.inner, growing),
         }
         out.push_str(self.close);
+        Ok(())
     }
 
-    /// `set a.b = value` becomes `set a.b = _stored((value))`; other forms stay.
-    fn write_set(&self, out: &mut String, growing: bool) {
-        let assignment = assignment_at(self.inner).filter(|&at| self.inner[..at].contains('.'));
-        let Some(at) = assignment else {
-            return write_code(out, self.inner, growing);
+    /// `set a.b = value` becomes `set a.b = STORED((value))`; `set a = value` stays. What a block
+    /// is set to is text, unless a filter makes something else of it: that is refused.
+    fn write_set(&self, out: &mut String, growing: bool) -> Result<(), TemplateError> {
+        let assignment = byte_outside_strings(self.inner, b'=');
+        let head = &self.inner[..assignment.unwrap_or(self.inner.len())];
+        let (target, filter) = head
+            .split_once('|')
+            .map_or((head, false), |(target, _)| (target, true));
+        let (true, Some(at)) = (target.contains('.'), assignment.filter(|_| !filter)) else {
+            if target.contains('.') && filter {
+                return Err(unusable("a filtered block set into a namespace is not supported"));
+            }
+            write_code(out, self.inner, growing);
+            return Ok(());
         };
-        let (target, value) = (&self.inner[..=at], &self.inner[at + 1..]);
+        let value = &self.inner[at + 1..];
         let trimmed = value.trim_end_matches(['-', '+']);
-        out.push_str(target);
+        out.push_str(&self.inner[..=at]);
         out.push_str(lists::STORED);
         out.push_str("((");
         write_code(out, trimmed, growing);
         out.push_str("))");
         out.push_str(&value[trimmed.len()..]);
+        Ok(())
     }
 }
 
-/// Where the `=` of an assignment is (not that of `==`, `<=` or a keyword argument).
-fn assignment_at(code: &str) -> Option<usize> {
+fn unusable(why: &str) -> TemplateError {
+    TemplateError::Syntax(why.to_owned())
+}
+
+fn byte_outside_strings(code: &str, wanted: u8) -> Option<usize> {
     let mut walk = Code::new(code);
-    while let Some((at, byte)) = walk.next_byte() {
-        match byte {
-            b'=' => return (code.as_bytes().get(at + 1) != Some(&b'=')).then_some(at),
-            b'(' if !code[..at].trim_end().ends_with("set") => return None,
-            _ => {}
-        }
-    }
-    None
+    std::iter::from_fn(|| walk.next_byte())
+        .find(|&(_, byte)| byte == wanted)
+        .map(|(at, _)| at)
 }
 
 /// Copies code; list literals become calls when they are to grow.
@@ -246,19 +262,93 @@ fn follows_value(before: &str) -> bool {
     !word.is_empty() && !OPERATORS.contains(&word)
 }
 
-/// Length of the text up to and with `{% endraw %}`.
+/// Length of the text up to and with `{% endraw %}`, which minijinja accepts in this form alone.
 fn raw_length(source: &str) -> usize {
     let mut from = 0;
     while let Some(found) = source[from..].find("{%") {
-        let start = from + found + 2;
-        let inner = source[start..].trim_start_matches(['-', '+']).trim_start();
-        if let Some(after) = inner.strip_prefix("endraw") {
-            let end = source.len() - after.len();
-            return source[end..]
-                .find("%}")
-                .map_or(source.len(), |close| end + close + 2);
+        from += found + 2;
+        let inner = source[from..].strip_prefix(['-', '+']).unwrap_or(&source[from..]);
+        let after = inner
+            .trim_ascii_start()
+            .strip_prefix("endraw")
+            .map(str::trim_ascii_start);
+        let after = after.map(|rest| rest.strip_prefix(['-', '+']).unwrap_or(rest));
+        if let Some(rest) = after.and_then(|rest| rest.strip_prefix("%}")) {
+            return source.len() - rest.len();
         }
-        from = start;
     }
     source.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rewritten(source: &str) -> String {
+        runnable(source)
+            .unwrap()
+            .replace(lists::STORED, "S")
+            .replace(lists::LIST, "L")
+    }
+
+    #[test]
+    fn templates_without_such_things_stay_as_they_are() {
+        let source = "{# {{ #}{% set x = [1, '%}'] -%}{{ {'a': {'b': 1}} }}{% raw %}{% set ns.x = 1 %}{% endraw %} }} %}";
+        assert_eq!(rewritten(source), source);
+    }
+
+    #[test]
+    fn what_goes_into_a_namespace_is_stored() {
+        assert_eq!(
+            rewritten("{%- set ns.x = a == 'b=' -%}"),
+            "{%- set ns.x =S(( a == 'b=' ))-%}"
+        );
+        assert_eq!(
+            rewritten("{% set ns.x, (ns.y) = 1, 2 %}"),
+            "{% set ns.x, (ns.y) =S(( 1, 2 ))%}"
+        );
+        assert_eq!(rewritten("{% set x = ns.y %}"), "{% set x = ns.y %}");
+        assert_eq!(
+            rewritten("{% set x | f(a.b, c=1) %}"),
+            "{% set x | f(a.b, c=1) %}"
+        );
+        assert_eq!(rewritten("{% set ns.x %}"), "{% set ns.x %}");
+    }
+
+    #[test]
+    fn ways_around_that_are_refused() {
+        for source in [
+            "{% set ns.x = 1)), ns, ((1 %}",
+            "{% set ns.x | default(ns, true) %}{% endset %}",
+            "{% set __pomar_stored = dict %}",
+        ] {
+            assert!(
+                matches!(runnable(source), Err(TemplateError::Syntax(_))),
+                "{source}"
+            );
+        }
+        // A raw block ends only where minijinja thinks it does.
+        let source = "{% raw %}{% endrawx %}{{ '{%endraw -%}{% set ns.x = ns %}' }}";
+        assert!(rewritten(source).contains("ns.x =S("));
+    }
+
+    #[test]
+    fn list_literals_grow_only_where_lists_are_changed() {
+        assert_eq!(
+            rewritten("{% set x = [a[0], [1]] %}{{ x.append(b) }}"),
+            "{% set x = L(a[0], L(1)) %}{{ x.append(b) }}"
+        );
+        assert_eq!(
+            rewritten("{{ a.pop() if b in [1] else '[' }}"),
+            "{{ a.pop() if b in L(1) else '[' }}"
+        );
+    }
+
+    #[test]
+    fn generation_marks_become_blocks_that_are_always_taken() {
+        assert_eq!(
+            rewritten("{%- generation %}a{% endgeneration -%}"),
+            "{%- if true %}a{% endif -%}"
+        );
+    }
 }

@@ -97,8 +97,10 @@ impl Tokenizer {
     /// becomes that token. `add_special` puts around it what the tokenizer itself adds (BOS for
     /// most); chat templates write that themselves, so it is for bare prompts.
     ///
-    /// Time and memory grow as `n log n` with the length of the text at worst, about 100 bytes
-    /// of memory per byte of text; how long a text may be is the caller's to bound.
+    /// Time grows as `n log n` with the length of the text, and memory by about 100 bytes per byte
+    /// of text. A pattern in a hostile `tokenizer.json` can make the time quadratic (exponential
+    /// backtracking is cut off; the text from there on is then one word). How long a text may be
+    /// is the caller's to bound.
     ///
     /// # Errors
     ///

@@ -1,10 +1,8 @@
 //! Tokenizers against the ids that their reference libraries give.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{array, fixtures, ids, json};
+use crate::common::{array, fixtures, json};
 use pomar_text::{ModelText, StreamOptions, Tokenizer};
 use serde_json::Value;
 
@@ -25,6 +23,13 @@ const BPE_GGUF: [&str; 5] = [
     "deepseek_v4-trunc",
     "llama3-style-own",
 ];
+
+fn ids(value: &Value) -> Vec<u32> {
+    array(value)
+        .iter()
+        .map(|id| id.as_u64().unwrap() as u32)
+        .collect()
+}
 
 fn from_json(name: &str) -> Tokenizer {
     let path = fixtures().join("tokenizers").join(name).join("tokenizer.json");

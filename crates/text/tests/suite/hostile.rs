@@ -1,10 +1,8 @@
 //! Files made to harm: they give an error, quickly, and nothing else.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::fixtures;
+use crate::common::fixtures;
 use pomar_text::{ChatTemplate, GgufVocab, Render, TemplateError, Tokenizer, TokenizerError};
 use serde_json::{Value, json};
 
@@ -115,11 +113,11 @@ fn messages_nested_too_deep_are_refused() {
 fn a_tokenizer_with_a_backtracking_pattern_ends() {
     let mut json = tokenizer_json();
     json["pre_tokenizer"] = json!({
-        "type": "Split", "pattern": {"Regex": "(?=(a+)+b)(a|aa)+$"}, "behavior": "Isolated", "invert": false
+        "type": "Split", "pattern": {"Regex": r"(a|aa)(?:\1|a|aa)+b"}, "behavior": "Isolated", "invert": false
     });
     let tokenizer = Tokenizer::from_json_bytes(json.to_string().as_bytes()).unwrap();
     let started = Instant::now();
-    tokenizer.encode(&"a".repeat(20_000), false).unwrap();
+    tokenizer.encode(&"a".repeat(4_000), false).unwrap();
     assert!(started.elapsed() < PATIENCE);
 }
 
@@ -163,7 +161,7 @@ fn nested(children: &str, depth: usize) -> Value {
 }
 
 fn tokenizer_json() -> Value {
-    common::json(&fixtures().join("tokenizers/llama3-style-own/tokenizer.json"))
+    crate::common::json(&fixtures().join("tokenizers/llama3-style-own/tokenizer.json"))
 }
 
 #[test]
@@ -268,7 +266,7 @@ fn try_tokenizer(bytes: &[u8]) {
     if let Ok(tokenizer) = Tokenizer::from_json_bytes(bytes) {
         let text = "Hello <|end|> wörld\n  12345 \u{301}漢字";
         if let Ok(ids) = tokenizer.encode(text, true) {
-            tokenizer.decode(&ids, false);
+            let _ = tokenizer.decode(&ids, false);
         }
         let _ = tokenizer.encode_plain(text);
     }

@@ -1,12 +1,10 @@
 //! Model folders and GGUF metadata: what is found, and what is said when it is damaged.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use common::fixtures;
+use crate::common::fixtures;
 use pomar_text::{ModelText, ModelTextError, Render, TemplateError};
 use serde_json::{Value, json};
 use tempfile::TempDir;
