@@ -18,7 +18,7 @@ const LN_2_LOW_F64: f64 = 2.319_046_813_846_299_6e-17;
 /// pi / 2 minus its nearest f64.
 const FRAC_PI_2_LOW: f64 = 6.123_233_995_736_766e-17;
 
-/// `e^x` within 2 units in the last place.
+/// `e^x` within 1.1 units in the last place (of all f32 numbers, measured).
 ///
 /// Results below the smallest normal number (`x < -87.33655`) are 0, `x > 88.73` gives infinity, NaN gives NaN.
 #[inline(always)]

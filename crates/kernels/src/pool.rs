@@ -327,7 +327,9 @@ mod tests {
             let here = AtomicUsize::new(0);
             pool.run(2, &|_| {
                 here.fetch_add(1, Ordering::SeqCst);
+                let start = Instant::now();
                 while here.load(Ordering::SeqCst) < 2 {
+                    assert!(start.elapsed() < Duration::from_secs(20), "nobody woke up");
                     thread::yield_now();
                 }
             });
