@@ -14,23 +14,22 @@ pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints rows under a heading, columns as wide as their widest cell, numbers to the right.
+/// Prints rows under a heading, columns as wide as their widest cell. A heading that begins with `>` has its column to
+/// the right, for numbers.
 pub(crate) fn print_table(heading: &[&str], rows: &[Vec<String>]) {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([heading[column].chars().count()]).max().unwrap_or(0)
+        cells.chain([heading[column].trim_start_matches('>').chars().count()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..heading.len()).map(width).collect();
-    let is_number = |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit());
-    let line = |cells: &[String], is_heading: bool| {
-        let padded = cells.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
-            let right = if is_heading { rows.iter().all(|row| is_number(&row[column])) } else { is_number(cell) };
-            if right && !rows.is_empty() { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+    let line = |cells: &[String]| {
+        let padded = cells.iter().zip(&widths).zip(heading).map(|((cell, &width), heading)| {
+            if heading.starts_with('>') { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
         });
         println!("{}", padded.collect::<Vec<_>>().join("  ").trim_end());
     };
-    line(&heading.iter().map(|cell| cell.to_string()).collect::<Vec<_>>(), true);
-    rows.iter().for_each(|row| line(row, false));
+    line(&heading.iter().map(|cell| cell.trim_start_matches('>').to_owned()).collect::<Vec<_>>());
+    rows.iter().for_each(|row| line(row));
 }
 
 /// Bytes with a decimal unit, such as `98.4 MB`.

@@ -150,6 +150,7 @@ pub enum RequestEvent {
         /// Position of the first row.
         position: usize,
         /// The rows.
+        #[serde(with = "float_bytes")]
         logits: Vec<f32>,
     },
     /// Log-probabilities of the prompt's tokens from position `position` on.
@@ -191,6 +192,29 @@ pub enum Event {
 pub(crate) enum Order {
     /// Run this step.
     Run(Step),
+}
+
+/// Floats as one run of little-endian bytes: serde would visit each by itself, which takes longer than making them.
+mod float_bytes {
+    use serde::{Deserializer, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(values: &[f32], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&crate::rank::bytes(values))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f32>, D::Error> {
+        struct Bytes;
+        impl de::Visitor<'_> for Bytes {
+            type Value = Vec<f32>;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("the bytes of floats")
+            }
+            fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Vec<f32>, E> {
+                Ok(crate::rank::floats(bytes))
+            }
+        }
+        deserializer.deserialize_bytes(Bytes)
+    }
 }
 
 /// Writes one frame and flushes.

@@ -195,7 +195,7 @@ fn follow(mut rank: Rank, events: &mut EventSink) -> Result<(), RuntimeError> {
 }
 
 /// f32 as the bytes that travel; all ranks are little-endian.
-fn bytes(values: &[f32]) -> Vec<u8> {
+pub(crate) fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 

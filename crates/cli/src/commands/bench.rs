@@ -72,7 +72,7 @@ impl Bench {
                 vec![opened.name.clone(), self.run.split.to_string(), threads, test, format!("{rate:.1}")]
             };
             let rows = [row(format!("pp{}", self.prompt), prefill), row(format!("tg{}", self.generate), decode)];
-            print_table(&["MODEL", "SPLIT", "THREADS", "TEST", "TOK/S"], &rows);
+            print_table(&["MODEL", "SPLIT", ">THREADS", "TEST", ">TOK/S"], &rows);
         }
         Ok(ExitCode::SUCCESS)
     }

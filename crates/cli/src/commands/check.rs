@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use std::{process::ExitCode, sync::mpsc};
 
 /// Lengths of the prompts, cut to the context: one token, within a page, over several pages and steps.
-const PROMPTS: [usize; 4] = [1, 5, 37, 290];
+const PROMPTS: [usize; 4] = [1, 5, 37, 140];
 /// Tokens that each prompt is continued by.
 const ANSWER: usize = 6;
 
@@ -181,6 +181,6 @@ impl Report {
             vec![split.split.clone(), split.ranks.to_string(), split.logits_sha256.clone(), result]
         };
         println!("{} at level {}", self.model, self.level);
-        print_table(&["SPLIT", "RANKS", "SHA-256 OF ALL LOGITS", "RESULT"], &self.splits.iter().map(row).collect::<Vec<_>>());
+        print_table(&["SPLIT", ">RANKS", "SHA-256 OF ALL LOGITS", "RESULT"], &self.splits.iter().map(row).collect::<Vec<_>>());
     }
 }

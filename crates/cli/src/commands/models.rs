@@ -62,7 +62,7 @@ impl Models {
         } else if rows.is_empty() {
             println!("No models yet in {}. Fetch one: pomar pull smollm2", store.home().display());
         } else {
-            print_table(&["MODEL", "SIZE", "STATE", "SOURCE", "PATH"], &rows);
+            print_table(&["MODEL", ">SIZE", "STATE", "SOURCE", "PATH"], &rows);
         }
         Ok(if all_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

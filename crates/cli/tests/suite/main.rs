@@ -2,5 +2,6 @@
 
 mod common;
 mod exact;
+mod faults;
 mod manners;
 mod smollm2;
