@@ -21,8 +21,8 @@ pub(crate) struct Bench {
     /// Tokens in the prompt
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     prompt: u32,
-    /// Tokens to generate
-    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(2..))]
+    /// Tokens to generate after it
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     generate: u32,
     /// Measured rounds, after one that is not counted; medians are printed
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -42,13 +42,12 @@ impl Bench {
         let prompt: Vec<u32> = (0..self.prompt).map(|i| i.wrapping_mul(7919) % vocab).collect();
         let (mut prefill, mut decode) = (Vec::new(), Vec::new());
         for round in 0..=self.rounds {
-            let prefilled = time(&instance, prompt.clone(), 1)?[0];
-            // Decoding starts from one token, so that it measures weights rather than a long context.
-            let times = time(&instance, vec![prompt[0]], self.generate as usize)?;
-            let steps = times[times.len() - 1] - times[0];
+            // The first token comes with the prefill; the steps after it are the decode.
+            let times = time(&instance, prompt.clone(), self.generate as usize + 1)?;
+            let decoded = times[times.len() - 1] - times[0];
             if round > 0 {
-                prefill.push(f64::from(self.prompt) / prefilled.as_secs_f64());
-                decode.push((times.len() - 1) as f64 / steps.as_secs_f64());
+                prefill.push(f64::from(self.prompt) / times[0].as_secs_f64());
+                decode.push(f64::from(self.generate) / decoded.as_secs_f64());
             }
         }
         let (prefill, decode) = (median(prefill), median(decode));
