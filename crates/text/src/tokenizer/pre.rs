@@ -62,7 +62,7 @@ const DEEPSEEK3: &str = concat!(
 
 const FAMILIES: &[Family] = &[
     Family {
-        names: &["default", "gpt-2", "gpt2", "olmo", "phi-2"],
+        names: &["default", "gpt-2", "gpt2", "mpt", "olmo", "phi-2"],
         steps: &[Step::Gpt2],
         nfc: false,
         ignore_merges: false,
