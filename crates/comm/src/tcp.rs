@@ -6,7 +6,7 @@
 //! and sends the result to all. That moves as few bytes as a ring does, in two hops instead of 2(n-1), and keeps the
 //! order of float sums.
 //!
-//! **Point to point.** A second channel on the same connection; see [`link`] for windows and pumping.
+//! **Point to point.** A second channel on the same connection; see the module `link` for windows and pumping.
 //!
 //! **Life.** A peer that dies closes its sockets, which is noticed at once; one that hangs is silent, which is noticed
 //! by its missing heartbeats. Whoever notices tells the others.

@@ -77,30 +77,35 @@ fn dial(
     deadline: Instant,
     failed: &AtomicBool,
 ) -> Result<TcpStream, CommError> {
-    let mut last = None;
+    // What somebody who answered was wrong about says more than that nobody answers any more.
+    let mut refusal = None;
     while Instant::now() < deadline && !failed.load(Relaxed) {
         match dial_once(plan, peer, deadline, failed) {
             Ok(socket) => return Ok(socket),
-            Err(error) => last = Some(error),
+            Err(error) if is_refusal(&error) => refusal = Some(error),
+            Err(_) => {}
         }
         thread::sleep(RETRY);
     }
     failed.store(true, Relaxed);
     let address = plan.addresses[peer];
-    match last {
-        // The last word was about the handshake, not about an absent listener.
-        Some(error) if error.kind() == ErrorKind::InvalidData || error.kind() == ErrorKind::UnexpectedEof => {
-            let what = format!(
+    Err(match refusal {
+        Some(error) => CommError::Setup {
+            what: format!(
                 "whoever listens at {address} is not rank {peer} of this group ({error}); \
                  do all ranks have the same addresses and the same key?"
-            );
-            Err(CommError::Setup { what })
-        }
-        _ => Err(CommError::DidNotJoin {
+            ),
+        },
+        None => CommError::DidNotJoin {
             missing: peer,
             after: plan.within,
-        }),
-    }
+        },
+    })
+}
+
+/// Somebody answered, but hung up on us or could not prove itself.
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
 }
 
 fn dial_once(plan: &Plan<'_>, peer: usize, deadline: Instant, failed: &AtomicBool) -> io::Result<TcpStream> {

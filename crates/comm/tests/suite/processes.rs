@@ -201,14 +201,19 @@ fn groups_leave_no_descriptors_threads_or_segments() {
 fn leave_nothing_behind() {
     let count = |what: &str| std::fs::read_dir(format!("/proc/self/{what}")).map_or(0, Iterator::count);
     let segments = || std::fs::read_dir("/dev/shm").map_or(0, |d| d.flatten().filter(is_ours).count());
-    let is_before = (count("fd"), count("task"), segments());
+    let now = || (count("fd"), count("task"), segments());
+    let before = now();
     for kind in [Kind::Shm, Kind::Tcp] {
         run(groups(kind, 3, &GroupOptions::default()), |group| {
             group.barrier().unwrap()
         });
     }
-    let is_after = (count("fd"), count("task"), segments());
-    assert_eq!(is_before, is_after, "descriptors, threads, segments");
+    // The test's own threads may need a moment to end.
+    let started = Instant::now();
+    while now() != before && started.elapsed() < Duration::from_secs(1) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(before, now(), "descriptors, threads, segments");
     println!("\nLEFT nothing");
 }
 
