@@ -1,13 +1,14 @@
 //! Causal attention over a paged cache of keys and values.
 //!
-//! A page holds [`PAGE`] positions of one layer. Keys lie transposed in it (`[head_dim, PAGE]`), so that the lanes of
-//! a `q . k` are positions and no sum ever crosses lanes; values lie as they come (`[PAGE, head_dim]`), so that the
-//! lanes of `p . v` are elements of the output. Both sums are then sequential and fused: over the head dimension, and
-//! over the positions in order. The sum of the softmax has 16 lanes, by position. None of this depends on what else
-//! is in the call, so neither do the bits.
+//! A page holds [`PAGE`] positions of one layer. Keys lie transposed in it (`[head_dim, PAGE]`), so that the
+//! lanes of a `q . k` are positions and no sum ever crosses lanes; values lie as they come (`[PAGE,
+//! head_dim]`), so that the lanes of `p . v` are elements of the output. Both sums are then sequential and
+//! fused: over the head dimension, and over the positions in order. The sum of the softmax has 16 lanes, by
+//! position. None of this depends on what else is in the call, so neither do the bits.
 //!
-//! The work is cut in tiles: consecutive tokens of one sequence, and the query heads that read one key-value head
-//! (`tile.rs`). A page that is in the processor's cache serves all of them, which makes a prompt compute bound.
+//! The work is cut in tiles: consecutive tokens of one sequence, and the query heads that read one key-value
+//! head (`tile.rs`). A page that is in the processor's cache serves all of them, which makes a prompt compute
+//! bound.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -16,6 +17,7 @@ use crate::pool::Pool;
 
 use tile::{Tile, attend};
 
+mod page;
 mod tile;
 mod vector;
 
@@ -32,8 +34,8 @@ pub struct AttentionShape<'a> {
     pub head_dim: usize,
     /// Key-value heads in the cache.
     pub kv_heads: usize,
-    /// For each query head, the key-value head it reads. A shard may hold part of a group, so this is not always
-    /// `head / group`.
+    /// For each query head, the key-value head it reads. A shard may hold part of a group, so this is not
+    /// always `head / group`.
     pub kv_of_head: &'a [usize],
     /// Factor on `q . k`, usually `1 / sqrt(head_dim)`.
     pub scale: f32,
@@ -46,7 +48,8 @@ pub struct AttentionShape<'a> {
 pub struct AttentionRow<'a> {
     /// The page numbers of the token's sequence, in the order of positions.
     ///
-    /// Rows of one sequence should be neighbours and share one slice: they then share the reading of the cache.
+    /// Rows of one sequence should be neighbours and share one slice: they then share the reading of the
+    /// cache.
     pub table: &'a [u32],
     /// The token's position in its sequence.
     pub position: usize,
@@ -63,8 +66,8 @@ pub struct KvPages<'a> {
 
 /// Memory that [`attention`] reuses from call to call.
 ///
-/// It grows to what the largest call needed: per thread, about `4 * max(16, heads per key-value head)` bytes per
-/// position of context (8 MiB at 131072 positions).
+/// It grows to what the largest call needed: per thread, about `4 * max(16, heads per key-value head)` bytes
+/// per position of context (8 MiB at 131072 positions).
 #[derive(Debug, Default)]
 pub struct AttentionScratch {
     tiles: Vec<(usize, usize)>,
@@ -159,15 +162,16 @@ pub fn write_kv(
     }
 }
 
-/// `out = softmax(scale * q . K) V` for every row and query head, each row seeing its own sequence up to itself.
+/// `out = softmax(scale * q . K) V` for every row and query head, each row seeing its own sequence up to
+/// itself.
 ///
 /// `q` and `out` are `[rows, heads, head_dim]`. The keys and values of all rows are in the cache already
 /// ([`write_kv`]). What lies in places that no row sees is not used, whatever it is.
 ///
 /// # Panics
 ///
-/// When a length doesn't fit the shape, a row needs a page that is not in its table or not in the cache, or the window
-/// is 0.
+/// When a length doesn't fit the shape, a row needs a page that is not in its table or not in the cache, or
+/// the window is 0.
 pub fn attention(
     pool: &Pool,
     scratch: &mut AttentionScratch,

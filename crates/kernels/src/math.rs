@@ -1,8 +1,9 @@
 //! Elementary functions as fixed sequences of IEEE operations.
 //!
-//! The functions of the system's math library differ from platform to platform in their last bits. These don't:
-//! each is a range reduction and a polynomial in fused steps, without branches, so that a loop over an array of
-//! them becomes vector code inside [`by_level!`](crate::by_level) (all are `inline(always)` for that).
+//! The functions of the system's math library differ from platform to platform in their last bits. These
+//! don't: each is a range reduction and a polynomial in fused steps, without branches, so that a loop over an
+//! array of them becomes vector code inside [`by_level!`](crate::by_level) (all are `inline(always)` for
+//! that).
 
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, LN_2, LOG2_E};
 
@@ -20,7 +21,8 @@ const FRAC_PI_2_LOW: f64 = 6.123_233_995_736_766e-17;
 
 /// `e^x` within 1.1 units in the last place (of all f32 numbers, measured).
 ///
-/// Results below the smallest normal number (`x < -87.33655`) are 0, `x > 88.73` gives infinity, NaN gives NaN.
+/// Results below the smallest normal number (`x < -87.33655`) are 0, `x > 88.73` gives infinity, NaN gives
+/// NaN.
 #[inline(always)]
 pub fn exp_f32(x: f32) -> f32 {
     const LOWEST: f32 = -87.336_54;
@@ -68,7 +70,8 @@ pub fn silu(x: f32) -> f32 {
 
 /// `e^x` with a relative error of about 1e-16 * (1 + |result's exponent| / 1000).
 ///
-/// Results below the smallest normal number (`x < -708.39`) are 0, `x > 709.79` gives infinity, NaN gives NaN.
+/// Results below the smallest normal number (`x < -708.39`) are 0, `x > 709.79` gives infinity, NaN gives
+/// NaN.
 #[inline(always)]
 pub fn exp_f64(x: f64) -> f64 {
     const LOWEST: f64 = -708.396_418_532_264_1;
@@ -135,7 +138,8 @@ pub fn pow_f64(base: f64, exponent: f64) -> f64 {
     exp_f64(exponent * ln_f64(base))
 }
 
-/// `(sin x, cos x)` within 1e-15 for |x| up to 2^30 (Cody and Waite's reduction, exact in its first fused step).
+/// `(sin x, cos x)` within 1e-15 for |x| up to 2^30 (Cody and Waite's reduction, exact in its first fused
+/// step).
 ///
 /// Beyond 2^30 the results stay in -1..1 and lose accuracy; infinity and NaN give NaN.
 #[inline(always)]

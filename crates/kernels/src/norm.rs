@@ -8,7 +8,8 @@ const GRAIN: usize = 16 * 1024;
 
 /// `out[row] = x[row] / sqrt(mean(x[row]^2) + eps) * weight` for every row of `weight.len()` elements.
 ///
-/// `x` and `out` are `[rows, dim]`, `weight` is `[dim]`. A row is a token's hidden state, or one head of one token.
+/// `x` and `out` are `[rows, dim]`, `weight` is `[dim]`. A row is a token's hidden state, or one head of one
+/// token.
 ///
 /// # Panics
 ///

@@ -5,9 +5,9 @@
 //! offer the processor to others while they look, and only then sleep.
 //!
 //! The whole protocol is two counters. `unclaimed` is the number of tasks nobody has taken: a thread that
-//! lowers it from `r` to `r - 1` owns task `tasks - r`. `unfinished` is the number of tasks that are not done:
-//! the caller returns when it is zero. A worker that wakes late finds `unclaimed` at zero and touches nothing,
-//! so nobody ever waits for a sleeper that has nothing to do.
+//! lowers it from `r` to `r - 1` owns task `tasks - r`. `unfinished` is the number of tasks that are not
+//! done: the caller returns when it is zero. A worker that wakes late finds `unclaimed` at zero and touches
+//! nothing, so nobody ever waits for a sleeper that has nothing to do.
 
 use std::any::Any;
 use std::hint::spin_loop;
@@ -23,8 +23,8 @@ use crate::level::{Level, level};
 /// Looks at the counter before a waiting thread starts to offer its processor to others: some microseconds.
 const SPINS: u32 = 200;
 
-/// How long a waiting thread looks, giving way between looks, before it sleeps. Waking a sleeper costs tens of
-/// microseconds, and the pauses between the kernels of one forward pass are shorter than this.
+/// How long a waiting thread looks, giving way between looks, before it sleeps. Waking a sleeper costs tens
+/// of microseconds, and the pauses between the kernels of one forward pass are shorter than this.
 const PATIENCE: Duration = Duration::from_micros(200);
 
 /// The number of threads this machine runs at once (1 when the system doesn't say).
@@ -34,8 +34,8 @@ pub fn default_threads() -> usize {
 
 /// A fixed set of threads that run numbered tasks together with the thread that calls.
 ///
-/// Results never depend on the number of threads as long as each task writes only what is its own: which thread
-/// takes which task, and in what order, is not determined.
+/// Results never depend on the number of threads as long as each task writes only what is its own: which
+/// thread takes which task, and in what order, is not determined.
 #[derive(Debug)]
 pub struct Pool {
     level: Level,
@@ -109,8 +109,8 @@ impl Pool {
         }
     }
 
-    /// Cuts `out` into pieces of `len` elements (the last may be shorter) and runs `f(piece index, piece)` on all
-    /// threads.
+    /// Cuts `out` into pieces of `len` elements (the last may be shorter) and runs `f(piece index, piece)` on
+    /// all threads.
     ///
     /// # Panics
     ///
@@ -144,7 +144,8 @@ struct Job<'a> {
 
 type Panic = Box<dyn Any + Send>;
 
-/// Keeps counters that different threads write on different cache lines (128: Apple's size, and Intel's pairs).
+/// Keeps counters that different threads write on different cache lines (128: Apple's size, and Intel's
+/// pairs).
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line<T>(T);

@@ -1,7 +1,8 @@
-//! Random numbers without a state: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+//! Random numbers without a state: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2,
+//! 3", 2011).
 //!
-//! A token's random number is a function of the request's seed and the token's position, so it is the same in any
-//! batch, on any rank, and after a resumed stream.
+//! A token's random number is a function of the request's seed and the token's position, so it is the same in
+//! any batch, on any rank, and after a resumed stream.
 
 /// The random number in `[0, 1)`, a multiple of 2^-24, that belongs to `position` under `seed`.
 pub fn uniform(seed: u64, position: u64) -> f32 {

@@ -1,6 +1,7 @@
 //! Rotary position embedding (Su et al., 2021).
 //!
-//! Each pair of a head's first `rotary dim` elements is a point in the plane, turned by `position * inv_freq[pair]`.
+//! Each pair of a head's first `rotary dim` elements is a point in the plane, turned by `position *
+//! inv_freq[pair]`.
 
 use crate::math::sin_cos_f64;
 use crate::{by_level, level, pool::Pool};
@@ -43,8 +44,8 @@ impl RopeTable {
 
     /// Computes the rows of tokens at `positions`, reusing the memory of earlier steps.
     ///
-    /// `inv_freq` (radians per position) has one entry per pair. Angles and their functions are f64, rounded once after
-    /// the multiplication by `attention_factor` (1, except for YaRN and its kind).
+    /// `inv_freq` (radians per position) has one entry per pair. Angles and their functions are f64, rounded
+    /// once after the multiplication by `attention_factor` (1, except for YaRN and its kind).
     pub fn fill(&mut self, positions: &[u32], inv_freq: &[f64], attention_factor: f32) {
         self.pairs = inv_freq.len();
         let len = positions.len() * self.pairs;

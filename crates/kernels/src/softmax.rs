@@ -10,7 +10,8 @@ by_level! {
         largest(x)
     }
 
-    /// The index of the largest of `x`, the lowest when there are several; `None` when there is no number in it.
+    /// The index of the largest of `x`, the lowest when there are several; `None` when there is no number in
+    /// it.
     pub fn argmax(x: &[f32]) -> Option<usize> {
         let max = largest(x);
         x.iter().position(|&x| x == max)

@@ -1,4 +1,5 @@
-//! Norm, rope, element-wise operations and softmax: against f64, and with equal bits at every level and thread count.
+//! Norm, rope, element-wise operations and softmax: against f64, and with equal bits at every level and
+//! thread count.
 
 use pomar_kernels::pool::Pool;
 use pomar_kernels::random::uniform;

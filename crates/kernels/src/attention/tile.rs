@@ -1,14 +1,13 @@
 //! Attention of one tile: some consecutive tokens of a sequence, and the query heads of one key-value head.
 //!
-//! Pair `p` of a tile is token `p / group` with head `p % group` of the group. The scores of the whole context are
-//! kept (`[pages, pairs, PAGE]`), so there are two passes over the cache and nothing is ever rescaled: keys to
-//! scores, then, after the softmax, values to outputs.
-//!
-//! Both passes take `M` pairs at a time against `N` vectors of lanes, so that `M * N` vectors of sums stay in registers.
+//! Pair `p` of a tile is token `p / group` with head `p % group` of the group. The scores of the whole
+//! context are kept (`[pages, pairs, PAGE]`), so there are two passes over the cache and nothing is ever
+//! rescaled: keys to scores, then, after the softmax, values to outputs.
 
 use std::iter::once;
 use std::ops::Range;
 
+use super::page::{score_page, weigh_page, with_pairs};
 use super::vector::{self, Vector};
 use super::{AttentionRow, AttentionShape, KvPages, PAGE};
 use crate::disjoint::Disjoint;
@@ -64,7 +63,8 @@ pub(super) fn attend(level: Level, tile: &Tile<'_>, scratch: &mut Vec<f32>, out:
     }
 }
 
-/// [`attend`] with `N` vectors of lanes, and `4 * N` pairs, at a time: as many sums as there are registers for.
+/// [`attend`] with `N` vectors of lanes, and `4 * N` pairs, at a time: as many sums as there are registers
+/// for.
 ///
 /// # Safety
 ///
@@ -164,22 +164,6 @@ impl Tile<'_> {
     }
 }
 
-/// Calls `$function::<V, N, M>` with the constant `M` that equals `$pairs`: 1 to `4 * N`, for `N` of 1 or 2.
-macro_rules! with_pairs {
-    ($pairs:expr, $function:ident::<$v:ident, $n:ident, _>($($argument:expr),* $(,)?)) => {
-        match $pairs {
-            1 => $function::<$v, $n, 1>($($argument),*),
-            2 => $function::<$v, $n, 2>($($argument),*),
-            3 => $function::<$v, $n, 3>($($argument),*),
-            pairs if $n == 1 || pairs == 4 => $function::<$v, $n, 4>($($argument),*),
-            5 => $function::<$v, $n, 5>($($argument),*),
-            6 => $function::<$v, $n, 6>($($argument),*),
-            7 => $function::<$v, $n, 7>($($argument),*),
-            _ => $function::<$v, $n, 8>($($argument),*),
-        }
-    };
-}
-
 /// Cuts `pairs` in pieces of at most `most`.
 #[inline(always)]
 fn pieces(pairs: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
@@ -221,67 +205,6 @@ unsafe fn score<V: Vector, const N: usize>(tile: &Tile<'_>, q: &[f32], scores: &
             // SAFETY: the caller's promise.
             unsafe { with_pairs!(piece.len(), score_page::<V, N, _>(q, keys, scores)) };
         }
-    }
-}
-
-/// `scores[m][position] = sum of q[d][m] * keys[d][position]` over `d` in order.
-///
-/// # Safety
-///
-/// As [`attend_with`].
-#[inline(always)]
-unsafe fn score_page<V: Vector, const N: usize, const M: usize>(q: &[f32], keys: &[f32], scores: &mut [f32]) {
-    let (q, _) = q.as_chunks::<M>();
-    let (keys, _) = keys.as_chunks::<PAGE>();
-    let (scores, _) = scores.as_chunks_mut::<PAGE>();
-    for start in (0..PAGE).step_by(N * LANES) {
-        // SAFETY: the caller's promise; the same for all below.
-        let mut sums = [[unsafe { V::zero() }; N]; M];
-        for (q, keys) in q.iter().zip(keys) {
-            // SAFETY: as above.
-            let keys: [V; N] = unsafe { load(&keys[start..]) };
-            for m in 0..M {
-                for n in 0..N {
-                    // SAFETY: as above.
-                    sums[m][n] = unsafe { keys[n].mul_add(q[m], sums[m][n]) };
-                }
-            }
-        }
-        for m in 0..M {
-            // SAFETY: as above.
-            unsafe { store(sums[m], &mut scores[m][start..]) };
-        }
-    }
-}
-
-/// The first `N` vectors of `from`.
-///
-/// # Safety
-///
-/// As [`attend_with`].
-#[inline(always)]
-unsafe fn load<V: Vector, const N: usize>(from: &[f32]) -> [V; N] {
-    let (from, _) = from.as_chunks();
-    // SAFETY: the caller's promise.
-    let mut vectors = [unsafe { V::zero() }; N];
-    for n in 0..N {
-        // SAFETY: as above.
-        vectors[n] = unsafe { V::load(&from[n]) };
-    }
-    vectors
-}
-
-/// Writes `vectors` to the beginning of `to`.
-///
-/// # Safety
-///
-/// As [`attend_with`].
-#[inline(always)]
-unsafe fn store<V: Vector, const N: usize>(vectors: [V; N], to: &mut [f32]) {
-    let (to, _) = to.as_chunks_mut();
-    for n in 0..N {
-        // SAFETY: the caller's promise.
-        unsafe { vectors[n].store(&mut to[n]) };
     }
 }
 
@@ -331,8 +254,8 @@ fn mask(page: &mut [f32], position: usize, seen: &Range<usize>) {
 
 /// Sums the values of what each pair sees into `acc`, in the order of positions.
 ///
-/// What all rows see is done for all pairs at once. The few positions before and after that only some rows see are
-/// done row by row: a value that a row doesn't see never meets its sums, not even as a zero's factor.
+/// What all rows see is done for all pairs at once. The few positions before and after that only some rows
+/// see are done row by row: a value that a row doesn't see never meets its sums, not even as a zero's factor.
 ///
 /// # Safety
 ///
@@ -387,92 +310,12 @@ unsafe fn weigh_positions<V: Vector, const N: usize>(
     }
 }
 
-/// `acc[m][d] += weights[m][position] * values[position][d]` over positions in order.
-///
-/// `weights` begins at the first position, with `PAGE` from one `m` to the next.
-///
-/// # Safety
-///
-/// As [`attend_with`].
-#[inline(always)]
-unsafe fn weigh_page<V: Vector, const N: usize, const M: usize>(
-    weights: &[f32],
-    values: &[f32],
-    dim: usize,
-    acc: &mut [f32],
-) {
-    let mut d = 0;
-    while d + N * LANES <= dim {
-        // SAFETY: the caller's promise, here and below.
-        unsafe { weigh_lanes::<V, N, M>(weights, values, dim, d, acc) };
-        d += N * LANES;
-    }
-    while d + LANES <= dim {
-        // SAFETY: as above.
-        unsafe { weigh_lanes::<V, 1, M>(weights, values, dim, d, acc) };
-        d += LANES;
-    }
-    weigh_rest(weights, values, dim, d, acc);
-}
-
-/// [`weigh_page`] for the elements `d..d + N * LANES` of the heads.
-///
-/// # Safety
-///
-/// As [`attend_with`].
-#[inline(always)]
-unsafe fn weigh_lanes<V: Vector, const N: usize, const M: usize>(
-    weights: &[f32],
-    values: &[f32],
-    dim: usize,
-    d: usize,
-    acc: &mut [f32],
-) {
-    // SAFETY: the caller's promise; the same for all below.
-    let mut sums = [[unsafe { V::zero() }; N]; M];
-    for m in 0..M {
-        // SAFETY: as above.
-        sums[m] = unsafe { load(&acc[m * dim + d..]) };
-    }
-    // One bound for all weights, so that the loop has no checks.
-    let weights = &weights[..(M - 1) * PAGE + values.len() / dim];
-    for (position, values) in values.chunks_exact(dim).enumerate() {
-        // SAFETY: as above.
-        let values: [V; N] = unsafe { load(&values[d..]) };
-        for m in 0..M {
-            let weight = weights[m * PAGE + position];
-            for n in 0..N {
-                // SAFETY: as above.
-                sums[m][n] = unsafe { values[n].mul_add(weight, sums[m][n]) };
-            }
-        }
-    }
-    for m in 0..M {
-        // SAFETY: as above.
-        unsafe { store(sums[m], &mut acc[m * dim + d..]) };
-    }
-}
-
-/// [`weigh_page`] for the elements from `d` on, for head sizes that are not whole vectors.
-#[inline(always)]
-fn weigh_rest(weights: &[f32], values: &[f32], dim: usize, d: usize, acc: &mut [f32]) {
-    if d == dim {
-        return;
-    }
-    for (acc, weights) in acc.chunks_exact_mut(dim).zip(weights.chunks(PAGE)) {
-        for (values, weight) in values.chunks_exact(dim).zip(weights) {
-            for (acc, value) in acc[d..].iter_mut().zip(&values[d..]) {
-                *acc = value.mul_add(*weight, *acc);
-            }
-        }
-    }
-}
-
 #[inline(always)]
 fn write(tile: &Tile<'_>, acc: &[f32], inverse: &[f32], out: &Disjoint<'_, f32>) {
     let dim = tile.shape.head_dim;
     for ((start, acc), inverse) in tile.heads().zip(acc.chunks_exact(dim)).zip(inverse) {
-        // SAFETY: the tiles of a call differ in rows or in key-value head, so no two write the same row and head.
+        // SAFETY: the tiles of a call differ in rows or in key-value head, so no two write the same row and
+        // head.
         let out = unsafe { out.part(start..start + dim) };
         for (out, acc) in out.iter_mut().zip(acc) {
             *out = acc * inverse;

@@ -1,8 +1,8 @@
 //! Sixteen floats in registers.
 //!
-//! The compiler makes good vector code of plain loops as long as the sums are few. The inner loops of attention keep
-//! up to 256 of them, which it would move through memory, so here the registers are named. The operations are single
-//! IEEE operations per lane, so the bits are those of the plain form.
+//! The compiler makes good vector code of plain loops as long as the sums are few. The inner loops of
+//! attention keep up to 256 of them, which it would move through memory, so here the registers are named. The
+//! operations are single IEEE operations per lane, so the bits are those of the plain form.
 
 use crate::lanes::LANES;
 
@@ -10,8 +10,8 @@ use crate::lanes::LANES;
 ///
 /// # Safety
 ///
-/// Functions may only be called where the instruction set is there and enabled. They are `inline(always)`, so that they
-/// become single instructions in a caller that enables it.
+/// Functions may only be called where the instruction set is there and enabled. They are `inline(always)`, so
+/// that they become single instructions in a caller that enables it.
 pub(super) trait Vector: Copy {
     unsafe fn zero() -> Self;
     unsafe fn load(from: &[f32; LANES]) -> Self;
