@@ -3,7 +3,7 @@
 //! Quantised weights take activations of 8 bits: every 32 along the row share a scale `amax / 127`, whatever the format
 //! of the weights, so that a row may be cut at any multiple of 32. Float weights take them as they are.
 //!
-//! Tokens are kept in tiles of [`TILE`], with tiles of 4, 2 and 1 for the rest, because the kernels compute a tile at a
+//! Tokens are kept in tiles of 8, with tiles of 4, 2 and 1 for the rest, because the kernels compute a tile at a
 //! time and are compiled for these widths. In a tile everything is in the order in which a kernel walks along the columns: the codes of block 0 of each token, then
 //! those of block 1, and so on; floats lie column by column, each with its value for every token of the tile.
 
@@ -255,13 +255,11 @@ fn quantize_block(x: &[f32; BLOCK]) -> Quantized {
     };
     let mut codes = [0; BLOCK];
     let mut sums = [0; 2];
-    for half in 0..2 {
-        for i in half * 16..half * 16 + 16 {
-            let rounded = (x[i] * inverse + ROUND).to_bits() as i32 - ROUND.to_bits() as i32;
-            let code = rounded.clamp(-127, 127);
-            codes[i] = code as i8;
-            sums[half] += code;
-        }
+    for (i, (&x, place)) in x.iter().zip(&mut codes).enumerate() {
+        let rounded = (x * inverse + ROUND).to_bits() as i32 - ROUND.to_bits() as i32;
+        let code = rounded.clamp(-127, 127);
+        *place = code as i8;
+        sums[i / 16] += code;
     }
     Quantized { codes, scale, sums }
 }

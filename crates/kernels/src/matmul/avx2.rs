@@ -146,8 +146,8 @@ impl Isa for Avx2 {
                         *pairs = _mm256_add_epi16(*pairs, _mm256_maddubs_epi16(high, broadcast(x)));
                     }
                 }
-                for t in 0..T {
-                    sums[t][half] = _mm256_add_epi32(sums[t][half], add_pairs(pairs[t]));
+                for (sum, pairs) in sums.iter_mut().zip(pairs) {
+                    sum[half] = _mm256_add_epi32(sum[half], add_pairs(pairs));
                 }
             }
         }

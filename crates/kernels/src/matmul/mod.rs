@@ -112,6 +112,10 @@ enum Output<'a> {
 /// Bytes of activations that stay in a core's second-level cache while panels of weights pass by.
 const TOKEN_BLOCK_BYTES: usize = 512 * 1024;
 
+/// Bytes of weights that pass by a tile of tokens, which stays in the first-level cache, and return from the
+/// second-level cache for the next tile.
+const PANEL_GROUP_BYTES: usize = 256 * 1024;
+
 /// Bytes of weights below which a task is not worth splitting further for an even load.
 const TASK_BYTES: usize = 128 * 1024;
 
@@ -178,11 +182,17 @@ impl Product<'_> {
 
     /// Computes the outputs of some whole tiles of tokens and some panels.
     fn run_block<L: Isa>(&self, tokens: Range<usize>, panels: Range<usize>) {
-        for panel in panels {
+        let panel_bytes = self.weights.bytes() / self.weights.panels();
+        let group = (PANEL_GROUP_BYTES / panel_bytes.max(1)).max(1);
+        for first in panels.clone().step_by(group) {
             for tile in tiles(tokens.clone()) {
-                match &self.out {
-                    Output::Floats(out) => self.put_floats::<L>(panel, tile, out),
-                    Output::Fixed(out, granule) => self.put_fixed::<L>(panel, tile, out, *granule),
+                for panel in first..panels.end.min(first + group) {
+                    match &self.out {
+                        Output::Floats(out) => self.put_floats::<L>(panel, tile.clone(), out),
+                        Output::Fixed(out, granule) => {
+                            self.put_fixed::<L>(panel, tile.clone(), out, *granule)
+                        }
+                    }
                 }
             }
         }

@@ -188,8 +188,8 @@ impl<S: Layout, const T: usize> Kernel for QuantKernel<'_, S, T> {
                 if layout.minimum {
                     let x_offsets = self.x.offsets.as_ptr().add(block * T);
                     let minimum = Self::scales::<L>(scales, 1);
-                    for t in 0..T {
-                        minima[t] = L::mul_add(minimum, L::splat(*x_offsets.add(t)), minima[t]);
+                    for (t, sum) in minima.iter_mut().enumerate() {
+                        *sum = L::mul_add(minimum, L::splat(*x_offsets.add(t)), *sum);
                     }
                 }
             }
@@ -304,8 +304,9 @@ impl<W: FloatWeights, const T: usize> Kernel for FloatKernel<'_, W, T> {
                         L::prefetch(weights.wrapping_add(PREFETCH));
                     }
                     let weights = W::load::<L>(weights);
-                    for t in 0..T {
-                        block[t] = L::mul_add(weights, L::splat(*self.x.as_ptr().add(col * T + t)), block[t]);
+                    let x = self.x.as_ptr().add(col * T);
+                    for (t, sum) in block.iter_mut().enumerate() {
+                        *sum = L::mul_add(weights, L::splat(*x.add(t)), *sum);
                     }
                 }
                 for t in 0..T {

@@ -7,20 +7,20 @@ use pomar_kernels::pool::Pool;
 use pomar_kernels::{Format, PackedMatrix, Part};
 
 /// A matrix as a file would hold it.
-pub(crate) struct Matrix {
+pub(super) struct Matrix {
     /// Its format.
-    pub(crate) format: Format,
+    pub(super) format: Format,
     /// Its rows.
-    pub(crate) rows: usize,
+    pub(super) rows: usize,
     /// Its columns.
-    pub(crate) cols: usize,
+    pub(super) cols: usize,
     /// Its bytes, row after row.
-    pub(crate) bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
 }
 
 impl Matrix {
     /// Packs columns `keep`.
-    pub(crate) fn pack(&self, pool: &Pool, keep: Range<usize>) -> PackedMatrix {
+    pub(super) fn pack(&self, pool: &Pool, keep: Range<usize>) -> PackedMatrix {
         let Matrix {
             format,
             rows,
@@ -41,7 +41,7 @@ impl Matrix {
     }
 
     /// Some of the rows.
-    pub(crate) fn rows(&self, rows: Range<usize>) -> Matrix {
+    pub(super) fn rows(&self, rows: Range<usize>) -> Matrix {
         let row_bytes = self.format.row_bytes(self.cols).unwrap();
         let bytes = self.bytes[rows.start * row_bytes..rows.end * row_bytes].to_vec();
         Matrix {
@@ -52,7 +52,7 @@ impl Matrix {
     }
 
     /// Fills everything with one byte but the scales in half precision, which become 1.
-    pub(crate) fn fill_codes(&mut self, byte: u8) {
+    pub(super) fn fill_codes(&mut self, byte: u8) {
         self.bytes.fill(byte);
         self.set_scales(|| 1.0);
     }
@@ -74,11 +74,11 @@ impl Matrix {
 }
 
 /// A small generator (SplitMix64).
-pub(crate) struct Random(pub u64);
+pub(super) struct Random(pub u64);
 
 impl Random {
     /// 64 random bits.
-    pub(crate) fn bits(&mut self) -> u64 {
+    pub(super) fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -87,13 +87,13 @@ impl Random {
     }
 
     /// A number in -1..1.
-    pub(crate) fn float(&mut self) -> f32 {
+    pub(super) fn float(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1u32 << 23) as f32 - 1.0
     }
 }
 
 /// Numbers of different magnitudes, below 4.
-pub(crate) fn random_floats(count: usize, seed: u64) -> Vec<f32> {
+pub(super) fn random_floats(count: usize, seed: u64) -> Vec<f32> {
     let mut random = Random(seed);
     (0..count)
         .map(|_| random.float() * 2f32.powi((random.bits() % 8) as i32 - 5))
@@ -101,7 +101,7 @@ pub(crate) fn random_floats(count: usize, seed: u64) -> Vec<f32> {
 }
 
 /// A matrix with random codes and scales.
-pub(crate) fn random_matrix(format: Format, rows: usize, cols: usize, seed: u64) -> Matrix {
+pub(super) fn random_matrix(format: Format, rows: usize, cols: usize, seed: u64) -> Matrix {
     let mut random = Random(seed);
     let bytes: Vec<u8> = match format {
         Format::F32 => (0..rows * cols)

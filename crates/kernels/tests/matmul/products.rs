@@ -1,10 +1,8 @@
 //! Matrix products: every format at every level, batch and cut gives the same bits, and the right numbers.
 
-mod common;
-
 use std::sync::LazyLock;
 
-use common::{Matrix, random_floats, random_matrix};
+use crate::matrix::{Matrix, random_floats, random_matrix};
 use pomar_kernels::pool::Pool;
 use pomar_kernels::{
     Activations, Format, Level, PackedMatrix, dequantize_rows, fixed_to_f32, matmul, matmul_fixed,

@@ -1,0 +1,5 @@
+//! Weight formats and matrix products.
+
+mod formats;
+mod matrix;
+mod products;
