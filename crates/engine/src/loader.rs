@@ -6,7 +6,7 @@
 use crate::{
     Config, EngineError, Shard,
     backend::{AttentionSpec, Backend, MatrixSlice},
-    split::{GRANULE, head_granule},
+    split::{head_granule, inner_granule},
 };
 use pomar_weights::{Checkpoint, DType, TensorView};
 use std::{cell::Cell, ops::Range, sync::Arc};
@@ -151,7 +151,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         self.expect_shape(&view, &[self.len(out), self.len(inputs)])?;
         let granule = match inputs {
             Axis::Heads => head_granule(self.config.head_dim, self.quantized),
-            _ => GRANULE,
+            _ => inner_granule(self.config.intermediate_size),
         };
         let linear = self.backend.linear(&MatrixSlice { view, rows, cols, granule })?;
         self.weight_bytes.set(self.weight_bytes.get() + self.backend.linear_bytes(&linear));

@@ -1,16 +1,18 @@
 //! How a model is divided over ranks: which layers, heads, MLP columns and vocabulary rows each one holds.
 //!
 //! A split is data. The architectures ask for "a linear split by heads" and never see a rank number; this module is
-//! the only place that turns `tp2xpp2` into ranges. Every cut falls on a granule (see [`GRANULE`]), so that the sums
-//! of the parts are the sums of the whole, bit for bit.
+//! the only place that turns `tp2xpp2` into ranges. Every cut falls on a granule ([`head_granule`], [`inner_granule`]),
+//! so that the sums of the parts are the sums of the whole, bit for bit.
 
 use crate::{Config, EngineError};
 use serde::{Deserialize, Serialize};
 use std::{fmt, ops::Range, str::FromStr};
 
-/// Columns of a row-parallel matrix that are summed in f32 before they become fixed-point integers, and the unit that
-/// activations are quantised in.
+/// The unit that activations are quantised in, and the smallest granule of quantised weights.
 pub const GRANULE: usize = 32;
+
+/// Granules that the MLP's inner dimension should have at least, so that it can be dealt out evenly.
+const MIN_GRANULES: usize = 16;
 
 /// Most ranks in one split.
 pub const MAX_RANKS: usize = 64;
@@ -118,9 +120,10 @@ impl Shard {
             return Err(refuse(format!("the model has {layers} layers, so at most pp{layers}")));
         }
         let heads = head_ranges(config, split.tp, quantized).map_err(refuse)?;
-        let granules = config.intermediate_size.div_ceil(GRANULE);
+        let granule = inner_granule(config.intermediate_size);
+        let granules = config.intermediate_size.div_ceil(granule);
         if granules < split.tp {
-            return Err(refuse(format!("the MLP has {granules} granules of {GRANULE} columns, so at most tp{granules}")));
+            return Err(refuse(format!("the MLP has {granules} granules of {granule} columns, so at most tp{granules}")));
         }
         let panels = config.vocab_size.div_ceil(VOCAB_UNIT);
         if panels < split.tp {
@@ -135,7 +138,7 @@ impl Shard {
                 layers: deal(config.num_hidden_layers, split.pp, stage, Extra::First),
                 kv_heads: heads.start / group..heads.end.div_ceil(group),
                 heads,
-                inner: units(deal(granules, split.tp, part, Extra::Last), GRANULE, config.intermediate_size),
+                inner: units(deal(granules, split.tp, part, Extra::Last), granule, config.intermediate_size),
                 vocab: units(deal(panels, split.tp, part, Extra::Last), VOCAB_UNIT, config.vocab_size),
                 is_first: stage == 0,
                 is_last: stage + 1 == split.pp,
@@ -145,11 +148,18 @@ impl Shard {
     }
 }
 
-/// Columns of one granule of the attention's output projection. Heads that are no multiple of [`GRANULE`] wide are
-/// cut at heads when the weights are floats; a property of the model, never of the split.
+/// Columns of the attention's output projection that are summed in f32 before they become fixed-point integers: a
+/// head, unless heads cut through blocks of quantised weights. A property of the model, never of the split.
 #[must_use]
 pub fn head_granule(head_dim: usize, quantized: bool) -> usize {
-    if quantized || head_dim.is_multiple_of(GRANULE) { GRANULE } else { head_dim }
+    if quantized && !head_dim.is_multiple_of(GRANULE) { GRANULE } else { head_dim }
+}
+
+/// The same for the MLP's down projection: as large as leaves enough granules, since each costs a rounding.
+#[must_use]
+pub fn inner_granule(intermediate_size: usize) -> usize {
+    let enough = |granule: &usize| intermediate_size / granule >= MIN_GRANULES;
+    [256, 128, 64].into_iter().find(enough).unwrap_or(GRANULE)
 }
 
 /// Query heads of each rank: whole key/value groups while there are enough, else single heads with copied groups.
@@ -237,7 +247,7 @@ mod tests {
                     joined(|s| s.heads.clone(), 9);
                     joined(|s| s.inner.clone(), 1536);
                     joined(|s| s.vocab.clone(), 49152);
-                    assert!(stage.iter().all(|s| s.inner.start.is_multiple_of(GRANULE)));
+                    assert!(stage.iter().all(|s| s.inner.start.is_multiple_of(64)));
                 }
                 let layers: Vec<usize> = shards.iter().step_by(tp).flat_map(|s| s.layers.clone()).collect();
                 assert_eq!(layers, (0..30).collect::<Vec<_>>());

@@ -28,10 +28,30 @@ pub(crate) fn add_fixed(level: Level, values: &[f32], sums: &mut [i64]) {
     add(level, values, sums);
 }
 
+/// Below this, [`to_fixed_small`] is exact: 2^51 steps.
+const SMALL: f32 = (1u64 << (51 - FRACTION_BITS)) as f32;
+
+/// 1.5 * 2^52: an f64 of this size has units of 1, so adding it rounds to nearest, ties to even.
+const ROUND: f64 = 6_755_399_441_055_744.0;
+
+/// [`to_fixed`] for values below [`SMALL`], in operations that every instruction set has for whole vectors.
+#[inline(always)]
+fn to_fixed_small(value: f32) -> i64 {
+    let shifted = f64::from(value) * f64::from(STEPS) + ROUND;
+    (shifted.to_bits() as i64).wrapping_sub(ROUND.to_bits() as i64)
+}
+
 by_level! {
     fn add(values: &[f32], sums: &mut [i64]) {
-        for (sum, &value) in sums.iter_mut().zip(values) {
-            *sum = sum.wrapping_add(to_fixed(value));
+        let all_small = values.iter().fold(true, |small, value| small & (value.abs() < SMALL));
+        if all_small {
+            for (sum, &value) in sums.iter_mut().zip(values) {
+                *sum = sum.wrapping_add(to_fixed_small(value));
+            }
+        } else {
+            for (sum, &value) in sums.iter_mut().zip(values) {
+                *sum = sum.wrapping_add(to_fixed(value));
+            }
         }
     }
 
@@ -61,6 +81,22 @@ pub fn fixed_to_f32(sums: &[i64], out: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_values_take_the_quick_way_to_the_same_steps() {
+        let mut bits = 1u32;
+        for _ in 0..100_000 {
+            bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let value = f32::from_bits(bits);
+            if value.abs() < SMALL {
+                assert_eq!(to_fixed_small(value), to_fixed(value), "{value}");
+            }
+        }
+        let step = 2f32.powi(-32);
+        for value in [0.5, 1.5, 2.5, -0.5, -1.5, -2.5].map(|steps| steps * step) {
+            assert_eq!(to_fixed_small(value), to_fixed(value), "{value}");
+        }
+    }
 
     #[test]
     fn rounds_to_even_and_marks_what_does_not_fit() {
