@@ -102,3 +102,49 @@ unsafe fn fold<E: Element>(out: &mut [E], pieces: &[*const u8], join: impl Fn(E:
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Over slices, which end exactly where the pieces do, so that a checker of memory sees every stray read.
+    fn reduced<E: Element + Default>(how: Reduce, parts: &[Vec<E>]) -> Vec<E> {
+        let mut out = vec![E::default(); parts[0].len()];
+        let pieces: Vec<*const u8> = parts.iter().map(|part| part.as_ptr().cast()).collect();
+        // SAFETY: all parts have the length of `out`, and vectors are aligned for their elements.
+        unsafe { reduce_typed(how, &mut out, &pieces) };
+        out
+    }
+
+    #[test]
+    fn lengths_around_a_block() {
+        for length in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1] {
+            let parts: Vec<Vec<i32>> = (1..4)
+                .map(|k| (0..length as i32).map(|i| i * k).collect())
+                .collect();
+            let expected: Vec<i32> = (0..length as i32).map(|i| i * 6).collect();
+            assert_eq!(reduced(Reduce::Sum, &parts), expected);
+        }
+    }
+
+    #[test]
+    fn integers_wrap() {
+        assert_eq!(reduced(Reduce::Sum, &[vec![i64::MAX], vec![1]]), [i64::MIN]);
+        assert_eq!(reduced(Reduce::Sum, &[vec![200_u8], vec![100]]), [44]);
+    }
+
+    #[test]
+    fn floats_are_added_in_the_order_of_the_pieces() {
+        let parts = [vec![1e8_f32], vec![-1e8], vec![1.0]];
+        assert_eq!(reduced(Reduce::Sum, &parts), [1.0]);
+        let [a, b, c] = parts;
+        assert_eq!(reduced(Reduce::Sum, &[c, a, b]), [0.0]);
+    }
+
+    #[test]
+    fn halves_are_rounded_once() {
+        // 2048 + 1 + 1: rounding after each step would lose both ones.
+        let parts = [2048.0, 1.0, 1.0].map(|value| vec![f16::from_f32(value)]);
+        assert_eq!(reduced(Reduce::Sum, &parts), [f16::from_f32(2050.0)]);
+    }
+}

@@ -82,6 +82,14 @@ impl RingMemory {
     }
 }
 
+/// Bytes from one cursor to another that is ahead of it, or level. Counts of 2^64 bytes never wrap.
+fn distance(behind: u64, ahead: u64) -> Result<usize, Corrupt> {
+    ahead
+        .checked_sub(behind)
+        .and_then(|bytes| usize::try_from(bytes).ok())
+        .ok_or(Corrupt)
+}
+
 /// The side that puts bytes in.
 #[derive(Debug)]
 pub(crate) struct Writer {
@@ -105,13 +113,13 @@ impl Writer {
         let mut space = self.ring.capacity - (self.cursor - self.reader_seen) as usize;
         if space < bytes.len() {
             // Acquire: the reader has finished copying the bytes that it gives back.
-            self.reader_seen = self.ring.read().load(Acquire);
-            let ahead = self.cursor.wrapping_sub(self.reader_seen);
+            let seen = self.ring.read().load(Acquire);
             space = self
                 .ring
                 .capacity
-                .checked_sub(usize::try_from(ahead).map_err(|_| Corrupt)?)
+                .checked_sub(distance(seen, self.cursor)?)
                 .ok_or(Corrupt)?;
+            self.reader_seen = seen;
         }
         let length = space.min(bytes.len());
         let (offset, first) = self.ring.first_run(self.cursor, length);
@@ -152,7 +160,7 @@ impl Reader {
         if ready < into.len() {
             // Acquire: the bytes before the writer's cursor are there.
             let seen = self.ring.written().load(Acquire);
-            ready = usize::try_from(seen.wrapping_sub(self.cursor)).map_err(|_| Corrupt)?;
+            ready = distance(self.cursor, seen)?;
             if ready > self.ring.capacity {
                 return Err(Corrupt);
             }

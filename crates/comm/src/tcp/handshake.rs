@@ -183,3 +183,83 @@ fn group_id(key: &InstanceKey, size: u32) -> [u8; ID_BYTES] {
     let digest: [u8; 32] = mac.finalize().into_bytes().into();
     std::array::from_fn(|i| digest[i])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAIR: Pair = Pair {
+        size: 3,
+        from: 2,
+        to: 0,
+    };
+    const KEY: InstanceKey = [1; 32];
+    const OTHER_KEY: InstanceKey = [2; 32];
+
+    fn accepted(hello: &[u8; HELLO_BYTES]) -> Result<(u32, Conversation), HandshakeError> {
+        Conversation::accept(&KEY, (0, 3), *hello, [9; 32])
+    }
+
+    fn refusal(hello: &[u8; HELLO_BYTES]) -> Option<HandshakeError> {
+        accepted(hello).err()
+    }
+
+    #[test]
+    fn ranks_with_one_key_meet() {
+        let mut dialer = Conversation::dial(&KEY, PAIR, [8; 32]);
+        let (rank, acceptor) = accepted(dialer.hello()).unwrap();
+        assert_eq!(rank, 2);
+        let proof = dialer.check_answer(&acceptor.answer()).unwrap();
+        let welcome = acceptor.check_proof(&proof).unwrap();
+        dialer.check_welcome(&welcome).unwrap();
+    }
+
+    #[test]
+    fn each_wrong_hello_is_told_apart() {
+        let good = *Conversation::dial(&KEY, PAIR, [8; 32]).hello();
+        let changed = |at: usize| {
+            let mut hello = good;
+            hello[at] ^= 4;
+            refusal(&hello)
+        };
+        assert_eq!(changed(0), Some(HandshakeError::NotPomar));
+        assert_eq!(changed(8), Some(HandshakeError::Version(VERSION ^ 4)));
+        assert_eq!(changed(12), Some(HandshakeError::OtherGroup));
+        assert_eq!(changed(16), Some(HandshakeError::WrongRank { from: 6, to: 0 }));
+        assert_eq!(changed(20), Some(HandshakeError::WrongRank { from: 2, to: 4 }));
+        assert_eq!(changed(24), Some(HandshakeError::OtherGroup));
+        assert_eq!(
+            refusal(Conversation::dial(&OTHER_KEY, PAIR, [8; 32]).hello()),
+            Some(HandshakeError::OtherGroup)
+        );
+    }
+
+    /// Somebody who has seen the group id go by, but does not hold the key.
+    #[test]
+    fn an_eavesdropper_cannot_prove_itself() {
+        let dialer = Conversation::dial(&KEY, PAIR, [8; 32]);
+        let (_, acceptor) = accepted(dialer.hello()).unwrap();
+        let answer = acceptor.answer();
+        // The acceptor's own proof sent back is no proof of the dialer's.
+        let reflected = std::array::from_fn(|i| answer[32 + i]);
+        assert_eq!(
+            acceptor.check_proof(&reflected).err(),
+            Some(HandshakeError::WrongKey)
+        );
+        assert_eq!(
+            acceptor.check_proof(&[0; 32]).err(),
+            Some(HandshakeError::WrongKey)
+        );
+    }
+
+    #[test]
+    fn a_replayed_answer_does_not_fit_another_hello() {
+        let first = Conversation::dial(&KEY, PAIR, [8; 32]);
+        let (_, acceptor) = accepted(first.hello()).unwrap();
+        let mut second = Conversation::dial(&KEY, PAIR, [7; 32]);
+        assert_eq!(
+            second.check_answer(&acceptor.answer()).err(),
+            Some(HandshakeError::WrongKey)
+        );
+    }
+}

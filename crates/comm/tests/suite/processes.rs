@@ -221,16 +221,17 @@ fn is_ours(entry: &std::fs::DirEntry) -> bool {
     entry.file_name().to_string_lossy().contains("pomar")
 }
 
-/// Processor time of this process so far.
+/// Processor time of this thread so far.
 fn processor_time() -> Duration {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: getrusage fills the struct, which is plain numbers and valid as zeros too.
-    let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
-        usage.assume_init()
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
     };
-    let micros = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
-    micros(usage.ru_utime) + micros(usage.ru_stime)
+    let clock = libc::CLOCK_THREAD_CPUTIME_ID;
+    // SAFETY: the call only fills the struct.
+    let answer = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    assert_eq!(answer, 0);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 #[test]
