@@ -1,12 +1,14 @@
 //! Measures matrix products: memory throughput with one token, and arithmetic throughput with many.
 //!
-//! `cargo run --release -p pomar-kernels --example matmul_speed [format or number of threads]...` prints a table:
+//! `cargo run --release -p pomar-kernels --example matmul_speed [format or number of threads]...` prints a
+//! table:
 //!
-//! - `warm` and `cold`, GB/s of packed weights with one token: the same matrix again and again, and matrices that
-//!   take turns and don't fit the caches together;
+//! - `warm` and `cold`, GB/s of packed weights with one token: the same matrix again and again, and matrices
+//!   that take turns and don't fit the caches together;
 //! - `8` and `512`, GOP/s with so many tokens, two operations for each multiplication.
 //!
-//! Each figure is the best of many short timings, so that it means something on a machine that is not quite idle.
+//! Each figure is the best of many short timings, so that it means something on a machine that is not quite
+//! idle.
 
 use std::time::{Duration, Instant};
 
@@ -109,7 +111,8 @@ fn packed(pool: &Pool, format: Format, rows: usize, cols: usize) -> PackedMatrix
         .map(|i| ((i * 2_654_435_761) >> 11 & 63) as u8)
         .collect();
     if !format.is_quantized() {
-        // Near 0.03: products of random bits would be subnormal now and then, which is slow and never happens.
+        // Near 0.03: products of random bits would be subnormal now and then, which is slow and never
+        // happens.
         bytes
             .chunks_mut(format.block_bytes())
             .for_each(|weight| weight[weight.len() - 1] = 0x3d);

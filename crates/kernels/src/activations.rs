@@ -1,11 +1,14 @@
-//! The activations of a matrix product, prepared once and shared by all matrices that they are multiplied with.
+//! The activations of a matrix product, prepared once and shared by all matrices that they are multiplied
+//! with.
 //!
-//! Quantised weights take activations of 8 bits: every 32 along the row share a scale `amax / 127`, whatever the format
-//! of the weights, so that a row may be cut at any multiple of 32. Float weights take them as they are.
+//! Quantised weights take activations of 8 bits: every 32 along the row share a scale `amax / 127`, whatever
+//! the format of the weights, so that a row may be cut at any multiple of 32. Float weights take them as they
+//! are.
 //!
-//! Tokens are kept in tiles of 8, with tiles of 4, 2 and 1 for the rest, because the kernels compute a tile at a
-//! time and are compiled for these widths. In a tile everything is in the order in which a kernel walks along the columns: the codes of block 0 of each token, then
-//! those of block 1, and so on; floats lie column by column, each with its value for every token of the tile.
+//! Tokens are kept in tiles of 8, with tiles of 4, 2 and 1 for the rest, because the kernels compute a tile
+//! at a time and are compiled for these widths. In a tile everything is in the order in which a kernel walks
+//! along the columns: the codes of block 0 of each token, then those of block 1, and so on; floats lie column
+//! by column, each with its value for every token of the tile.
 
 use std::ops::Range;
 
@@ -42,10 +45,11 @@ pub struct Activations {
     codes: Vec<i8>,
     /// Per tile and block: the scale of each token.
     scales: Vec<f32>,
-    /// Per tile and block: scale times sum of codes, of each token. This is what a weight's minimum is multiplied by.
+    /// Per tile and block: scale times sum of codes, of each token. This is what a weight's minimum is
+    /// multiplied by.
     offsets: Vec<f32>,
-    /// Per tile and block: minus the sum of codes of each token, then the same for the first 16 and for the last 16
-    /// codes. A multiple of it takes the zero point of the weights out of a product.
+    /// Per tile and block: minus the sum of codes of each token, then the same for the first 16 and for the
+    /// last 16 codes. A multiple of it takes the zero point of the weights out of a product.
     negated_sums: Vec<i32>,
     /// Per tile and column: the value of each token.
     floats: Vec<f32>,
@@ -74,7 +78,8 @@ impl Activations {
     /// A block of 32 with a value that is not finite makes every product that it enters NaN.
     ///
     /// # Panics
-    /// `x` is not `tokens * cols` long, or `cols` is no multiple of 32 when the kind is [`ActivationKind::Int8`].
+    /// `x` is not `tokens * cols` long, or `cols` is no multiple of 32 when the kind is
+    /// [`ActivationKind::Int8`].
     pub fn load(&mut self, pool: &Pool, x: &[f32], tokens: usize, cols: usize, kind: ActivationKind) {
         assert_eq!(
             Some(x.len()),
@@ -185,7 +190,8 @@ pub(crate) fn tiles(tokens: Range<usize>) -> impl Iterator<Item = Range<usize>> 
     })
 }
 
-/// Runs `f(tokens of a tile, span of units)` for every tile and for spans that cover its `units` of `unit_len` numbers.
+/// Runs `f(tokens of a tile, span of units)` for every tile and for spans that cover its `units` of
+/// `unit_len` numbers.
 fn for_spans(
     pool: &Pool,
     tokens: usize,

@@ -11,8 +11,8 @@ pub(crate) struct Disjoint<'a, T> {
     slice: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: sharing it hands out `&mut T`s to other threads, as `split_at_mut` would; `T: Send` is what that takes. That no
-// two of them overlap is what the caller of `part` promises.
+// SAFETY: sharing it hands out `&mut T`s to other threads, as `split_at_mut` would; `T: Send` is what that
+// takes. That no two of them overlap is what the caller of `part` promises.
 unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
 
 impl<'a, T> Disjoint<'a, T> {

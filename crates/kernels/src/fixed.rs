@@ -1,8 +1,8 @@
 //! Sums that don't care how they are grouped: 64-bit fixed point in steps of 2^-32.
 //!
-//! Float addition is not associative, so a sum that is split over machines would depend on the split. Partial sums that
-//! cross such a border are rounded once to a multiple of 2^-32 and added as integers from there. The range is
-//! +-2^31; a value outside, or NaN, becomes [`i64::MIN`], which is what `vcvtps2qq` gives.
+//! Float addition is not associative, so a sum that is split over machines would depend on the split. Partial
+//! sums that cross such a border are rounded once to a multiple of 2^-32 and added as integers from there.
+//! The range is +-2^31; a value outside, or NaN, becomes [`i64::MIN`], which is what `vcvtps2qq` gives.
 
 use crate::by_level;
 use crate::level::{Level, level};
@@ -62,8 +62,8 @@ by_level! {
     }
 }
 
-/// The float nearest to `sum` steps as the kernels define it: `sum` to the nearest f64, times 2^-32 (exact), to the
-/// nearest f32; ties to even each time.
+/// The float nearest to `sum` steps as the kernels define it: `sum` to the nearest f64, times 2^-32 (exact),
+/// to the nearest f32; ties to even each time.
 #[inline(always)]
 pub fn from_fixed(sum: i64) -> f32 {
     (sum as f64 * (1.0 / (1u64 << FRACTION_BITS) as f64)) as f32

@@ -1,8 +1,8 @@
 //! The number formats of weights: how a row of a matrix lies in a file.
 //!
-//! The block layouts are ggml's (`ggml-common.h` and `ggml-quants.c` of ggml-org/ggml are the specification). A row is
-//! a sequence of blocks of 1, 32 or 256 numbers; nothing is shared between rows. Everything here works from slices
-//! that come from files, so lengths are checked and no bit pattern can do harm.
+//! The block layouts are ggml's (`ggml-common.h` and `ggml-quants.c` of ggml-org/ggml are the specification).
+//! A row is a sequence of blocks of 1, 32 or 256 numbers; nothing is shared between rows. Everything here
+//! works from slices that come from files, so lengths are checked and no bit pattern can do harm.
 
 use std::fmt;
 
@@ -35,11 +35,13 @@ pub enum Format {
     Q5_1,
     /// 32 signed codes of 8 bits times a half-precision scale.
     Q8_0,
-    /// 256 codes of 4 bits; each 32 have a scale and a minimum of 6 bits, relative to two half-precision numbers.
+    /// 256 codes of 4 bits; each 32 have a scale and a minimum of 6 bits, relative to two half-precision
+    /// numbers.
     Q4_K,
     /// 256 codes of 5 bits; scales and minima as in [`Format::Q4_K`].
     Q5_K,
-    /// 256 codes of 6 bits, less 32; each 16 have a signed scale of 8 bits, relative to a half-precision number.
+    /// 256 codes of 6 bits, less 32; each 16 have a signed scale of 8 bits, relative to a half-precision
+    /// number.
     Q6_K,
 }
 
@@ -221,7 +223,8 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Reads the block that starts at number `32 * index` of `row`, which holds enough whole blocks of `format`.
+    /// Reads the block that starts at number `32 * index` of `row`, which holds enough whole blocks of
+    /// `format`.
     #[inline]
     pub(crate) fn read(format: Format, row: &[u8], index: usize) -> Block {
         let per_block = format.block_len() / BLOCK;
@@ -297,8 +300,9 @@ fn k_nibbles(bytes: &[u8], part: usize) -> [u8; BLOCK] {
     std::array::from_fn(|i| bytes[start + i] >> shift & 15)
 }
 
-/// The head shared by Q4_K and Q5_K: `d`, `dmin`, then 12 bytes with eight scales and eight minima of 6 bits. The first
-/// four of each are the low 6 bits of bytes 0..4 and 4..8, whose upper bits complete the nibbles of bytes 8..12.
+/// The head shared by Q4_K and Q5_K: `d`, `dmin`, then 12 bytes with eight scales and eight minima of 6 bits.
+/// The first four of each are the low 6 bits of bytes 0..4 and 4..8, whose upper bits complete the nibbles of
+/// bytes 8..12.
 fn k_quant(bytes: &[u8], part: usize, codes: [i8; BLOCK]) -> Block {
     let packed = &bytes[4..16];
     let (scale, minimum) = if part < 4 {
@@ -318,8 +322,9 @@ fn k_quant(bytes: &[u8], part: usize, codes: [i8; BLOCK]) -> Block {
     Block::uniform(scale, codes).plus(-minimum)
 }
 
-/// 128 bytes of low nibbles, 64 of upper bit pairs, 16 signed scales, `d`. Each half of 128 numbers is four parts: parts
-/// 0 and 1 are the low nibbles of its 64 bytes, parts 2 and 3 the high ones; part `p` has bits `2p..2p + 2` above.
+/// 128 bytes of low nibbles, 64 of upper bit pairs, 16 signed scales, `d`. Each half of 128 numbers is four
+/// parts: parts 0 and 1 are the low nibbles of its 64 bytes, parts 2 and 3 the high ones; part `p` has bits
+/// `2p..2p + 2` above.
 fn q6_k(bytes: &[u8], part: usize) -> Block {
     let (half, quarter) = (part / 4, part % 4);
     let low = &bytes[half * 64 + quarter % 2 * BLOCK..];

@@ -1,9 +1,9 @@
 //! Instruction sets, chosen once at run time, and the macro that compiles one body for each of them.
 //!
-//! Rust neither reassociates nor contracts float operations. A function compiled for two instruction sets therefore
-//! gives the same bits on both, as long as it is the same Rust source and asks for fused steps by name
-//! ([`f32::mul_add`]). [`by_level!`](crate::by_level) is built on that: the compiler may vectorise each copy as it
-//! likes, and nothing of it shows in the results.
+//! Rust neither reassociates nor contracts float operations. A function compiled for two instruction sets
+//! therefore gives the same bits on both, as long as it is the same Rust source and asks for fused steps by
+//! name ([`f32::mul_add`]). [`by_level!`](crate::by_level) is built on that: the compiler may vectorise each
+//! copy as it likes, and nothing of it shows in the results.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -31,7 +31,7 @@ pub enum Level {
 pub enum LevelError {
     /// The value is no level's name.
     #[error(
-        "{LEVEL_VARIABLE}={value} is not an instruction set: use one of plain, avx2, avx512, neon, or unset it"
+        "{LEVEL_VARIABLE}={value}: no such instruction set; use plain, avx2, avx512 or neon, or unset it"
     )]
     Unknown {
         /// What the variable holds.
@@ -122,8 +122,8 @@ impl fmt::Display for Level {
 
 /// The level that this process computes with, decided at the first call.
 ///
-/// A bad value of [`LEVEL_VARIABLE`] is ignored here; a program that wants to complain calls [`Level::from_env`] at
-/// its start.
+/// A bad value of [`LEVEL_VARIABLE`] is ignored here; a program that wants to complain calls
+/// [`Level::from_env`] at its start.
 pub fn level() -> Level {
     static LEVEL: OnceLock<Level> = OnceLock::new();
     *LEVEL.get_or_init(|| Level::from_env().unwrap_or_else(|_| Level::best()))
@@ -159,9 +159,9 @@ fn detect() -> Level {
 /// Compiles one plain Rust function for every level and puts a dispatcher in front.
 ///
 /// The function written inside gets one more parameter at the front, the [`Level`] to run at; callers pass
-/// [`level()`], tests pass each of [`Level::supported`]. Parameters are plain identifiers (no patterns, no `mut`);
-/// lifetimes are elided; the only generics are constants. Helpers called in the body must be `#[inline(always)]`, or
-/// they are compiled once, for the plain level.
+/// [`level()`], tests pass each of [`Level::supported`]. Parameters are plain identifiers (no patterns, no
+/// `mut`); lifetimes are elided; the only generics are constants. Helpers called in the body must be
+/// `#[inline(always)]`, or they are compiled once, for the plain level.
 ///
 /// ```
 /// use pomar_kernels::{by_level, level};
@@ -251,7 +251,10 @@ mod tests {
         assert_eq!(Level::parse("plain"), Ok(Level::Plain));
         assert_eq!(Level::parse(""), Ok(Level::best()));
         let error = Level::parse("AVX3").unwrap_err();
-        assert!(error.to_string().contains("plain, avx2, avx512, neon"), "{error}");
+        assert!(
+            error.to_string().contains("plain, avx2, avx512 or neon"),
+            "{error}"
+        );
         let foreign = if cfg!(target_arch = "aarch64") {
             "avx2"
         } else {

@@ -1,12 +1,13 @@
 //! Arithmetic on blocks of numbers: quantised dot products, norms, rope, attention, sampling primitives.
 //!
-//! This crate knows no model, no file and no network. Its promise is that results depend on the numbers given and on
-//! nothing else: not on the instruction set, the number of threads, the batch around a token or the way a matrix is
-//! cut over machines.
+//! This crate knows no model, no file and no network. Its promise is that results depend on the numbers given
+//! and on nothing else: not on the instruction set, the number of threads, the batch around a token or the
+//! way a matrix is cut over machines.
 //!
-//! Where to start reading: [`level`](mod@level) says how one source serves several instruction sets. A matrix product goes
-//! through [`format`](mod@format) (bytes of a file), [`pack`] (the layout in memory), [`activations`] and [`matmul`](mod@matmul), which defines
-//! its arithmetic; [`fixed`] is how sums cross machines.
+//! Where to start reading: [`level`](mod@level) says how one source serves several instruction sets. A matrix
+//! product goes through [`format`](mod@format) (bytes of a file), [`pack`] (the layout in memory),
+//! [`activations`] and [`matmul`](mod@matmul), which defines its arithmetic; [`fixed`] is how sums cross
+//! machines.
 
 pub mod activations;
 pub mod attention;

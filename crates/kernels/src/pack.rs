@@ -1,18 +1,21 @@
 //! Weight matrices in the layout that the kernels read.
 //!
-//! Rows are taken 16 at a time: such a *panel* fills one vector of 16 floats, or of 16 times 4 codes, and an output row
-//! is a lane. So a product needs no sum across lanes, and one broadcast of an activation serves 16 rows. The number of
-//! rows is padded to a multiple of 16 with zeros.
+//! Rows are taken 16 at a time: such a *panel* fills one vector of 16 floats, or of 16 times 4 codes, and an
+//! output row is a lane. So a product needs no sum across lanes, and one broadcast of an activation serves 16
+//! rows. The number of rows is padded to a multiple of 16 with zeros.
 //!
-//! A panel of a quantised matrix holds, for its 16 rows, first the codes of all blocks of 32 columns, then the scales of
-//! all blocks, each in the order in which a product reads them:
+//! A panel of a quantised matrix holds, for its 16 rows, first the codes of all blocks of 32 columns, then
+//! the scales of all blocks, each in the order in which a product reads them:
 //!
-//! - codes of 8 bits: 8 lines of 64 bytes a block; line `l` has columns `4l..4l + 4` of row 0, then of row 1, ...
-//! - codes of 4 bits: 4 lines a block; line `l` has columns `4l..` in the low and `16 + 4l..` in the high nibbles.
-//! - scales: 16 numbers a block, f16 where the file has f16, else f32 (two times 16 in Q6_K, for the two halves of a
-//!   block), then 16 minima if the format has minima.
+//! - codes of 8 bits: 8 lines of 64 bytes a block; line `l` has columns `4l..4l + 4` of row 0, then of row 1,
+//!   ...
+//! - codes of 4 bits: 4 lines a block; line `l` has columns `4l..` in the low and `16 + 4l..` in the high
+//!   nibbles.
+//! - scales: 16 numbers a block, f16 where the file has f16, else f32 (two times 16 in Q6_K, for the two
+//!   halves of a block), then 16 minima if the format has minima.
 //!
-//! A panel of a float matrix holds 16 numbers for column 0, 16 for column 1, and so on, in the width of the file.
+//! A panel of a float matrix holds 16 numbers for column 0, 16 for column 1, and so on, in the width of the
+//! file.
 
 use std::ops::Range;
 
@@ -29,7 +32,8 @@ pub(crate) const PANEL: usize = 16;
 /// Bytes of a cache line, and of the widest vector.
 pub(crate) const LINE: usize = 64;
 
-/// What is added to a code of 8 bits to store it: 128 for x86, whose dot products take unsigned weights; nothing for Arm.
+/// What is added to a code of 8 bits to store it: 128 for x86, whose dot products take unsigned weights;
+/// nothing for Arm.
 pub(crate) const BIAS: u8 = if cfg!(target_arch = "x86_64") { 128 } else { 0 };
 
 /// The bytes of one cache line, aligned.

@@ -1,8 +1,9 @@
 //! The operations with AVX2 and FMA: two vectors of 8 rows.
 //!
-//! `vpmaddubsw` multiplies unsigned by signed bytes and adds pairs, saturating at 16 bits. Nothing here gets there:
-//! codes of 4 bits give at most 15 * 127 * 2 a pair, and a whole block (8 pairs a lane) 30480. Codes of 8 bits take the
-//! magnitude of the weight and give its sign to the activation, at most 128 * 127 * 2 = 32512 a pair.
+//! `vpmaddubsw` multiplies unsigned by signed bytes and adds pairs, saturating at 16 bits. Nothing here gets
+//! there: codes of 4 bits give at most 15 * 127 * 2 a pair, and a whole block (8 pairs a lane) 30480. Codes
+//! of 8 bits take the magnitude of the weight and give its sign to the activation, at most 128 * 127 * 2 =
+//! 32512 a pair.
 
 use std::arch::x86_64::*;
 

@@ -1,7 +1,8 @@
 //! The operations with AVX-512 and its integer dot products (VNNI): a vector holds all 16 rows.
 //!
-//! `vpdpbusd` multiplies four unsigned by four signed bytes in each lane and adds them up: weights are the unsigned side,
-//! so codes of 8 bits keep their bias of 128. Four activations, the same for all rows, are a broadcast operand.
+//! `vpdpbusd` multiplies four unsigned by four signed bytes in each lane and adds them up: weights are the
+//! unsigned side, so codes of 8 bits keep their bias of 128. Four activations, the same for all rows, are a
+//! broadcast operand.
 
 use std::arch::x86_64::*;
 

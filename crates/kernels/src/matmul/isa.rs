@@ -5,8 +5,9 @@ use crate::level::Level;
 /// Sixteen rows at a time: the operations of one level.
 ///
 /// # Safety
-/// All functions but [`Isa::with`] may only run in code compiled for the level, on a processor that has it: call them
-/// from [`Kernel::run`] and from nowhere else. Pointers must be good for what the function says it reads.
+/// All functions but [`Isa::with`] may only run in code compiled for the level, on a processor that has it:
+/// call them from [`Kernel::run`] and from nowhere else. Pointers must be good for what the function says it
+/// reads.
 pub(super) trait Isa: Copy {
     /// 16 floats.
     type Floats: Copy;
@@ -46,18 +47,19 @@ pub(super) trait Isa: Copy {
     /// `a * b + c`, rounded once.
     unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
 
-    /// Adds to `sums`, for each of `T` tokens, the products of 16 rows of 4-bit codes (0..16) with 32 activations.
+    /// Adds to `sums`, for each of `T` tokens, the products of 16 rows of 4-bit codes (0..16) with 32
+    /// activations.
     ///
-    /// `codes` are the 256 bytes of a block as [`pack`](crate::pack) lays them out, at a multiple of 64; the activations
-    /// of token `t` are the 32 bytes at `x + 32 * t`.
+    /// `codes` are the 256 bytes of a block as [`pack`](crate::pack) lays them out, at a multiple of 64; the
+    /// activations of token `t` are the 32 bytes at `x + 32 * t`.
     unsafe fn dots4<const T: usize>(codes: *const u8, x: *const i8, sums: [Self::Ints; T])
     -> [Self::Ints; T];
 
-    /// Adds to `sums`, for each of `T` tokens, the products of 16 rows of 8-bit codes (plus [`Isa::ZERO8`]) with
-    /// `4 * GROUPS` activations.
+    /// Adds to `sums`, for each of `T` tokens, the products of 16 rows of 8-bit codes (plus [`Isa::ZERO8`])
+    /// with `4 * GROUPS` activations.
     ///
-    /// `codes` are `64 * GROUPS` bytes as [`pack`](crate::pack) lays them out, at a multiple of 64; the activations of
-    /// token `t` start at `x + 32 * t`.
+    /// `codes` are `64 * GROUPS` bytes as [`pack`](crate::pack) lays them out, at a multiple of 64; the
+    /// activations of token `t` start at `x + 32 * t`.
     unsafe fn dots8<const T: usize, const GROUPS: usize>(
         codes: *const u8,
         x: *const i8,
@@ -73,8 +75,8 @@ pub(super) trait Kernel {
     /// What it returns.
     type Output;
 
-    /// Computes with the operations of `L`. Implementations are `#[inline(always)]`, so that [`Isa::with`] compiles
-    /// them for its level.
+    /// Computes with the operations of `L`. Implementations are `#[inline(always)]`, so that [`Isa::with`]
+    /// compiles them for its level.
     ///
     /// # Safety
     /// Called by [`Isa::with`] only; the kernel may ask for more.

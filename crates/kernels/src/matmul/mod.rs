@@ -2,11 +2,13 @@
 //!
 //! # The arithmetic, exactly
 //!
-//! An output is the sum over the columns of one row for one token. Its bits depend on the row's weights, the token's
-//! activations and (in the fixed form) the granule, and on nothing else. Columns count from the first one kept.
+//! An output is the sum over the columns of one row for one token. Its bits depend on the row's weights, the
+//! token's activations and (in the fixed form) the granule, and on nothing else. Columns count from the first
+//! one kept.
 //!
-//! **Quantised weights.** Columns go in blocks of 32. With `w` the integer codes of a weight block, zero point taken
-//! off, `d` its scale and `m` its minimum; `c` the codes of an activation block and `e` its scale:
+//! **Quantised weights.** Columns go in blocks of 32. With `w` the integer codes of a weight block, zero
+//! point taken off, `d` its scale and `m` its minimum; `c` the codes of an activation block and `e` its
+//! scale:
 //!
 //! ```text
 //! dot  = sum of w[i] * c[i]                      exact, in integers
@@ -15,20 +17,24 @@
 //! out  = sum + mins
 //! ```
 //!
-//! Q6_K has a scale for each half of a block, and takes the step of `sum` for the first, then for the second half.
+//! Q6_K has a scale for each half of a block, and takes the step of `sum` for the first, then for the second
+//! half.
 //!
-//! **Float weights.** Columns go in blocks of 32, the last one may be shorter. `part = fma(w[i], x[i], part)` from 0
-//! within a block, then `sum = sum + part`, from 0, block after block. Weights of 16 bits are widened first, exactly.
+//! **Float weights.** Columns go in blocks of 32, the last one may be shorter. `part = fma(w[i], x[i], part)`
+//! from 0 within a block, then `sum = sum + part`, from 0, block after block. Weights of 16 bits are widened
+//! first, exactly.
 //!
-//! **Fixed form** ([`matmul_fixed`]). Columns go in granules, the last one may be shorter. Each granule is summed as
-//! above, turned into fixed point by [`to_fixed`](crate::fixed::to_fixed), and added as integers with wrap-around. A matrix that
-//! is cut between granules therefore has parts whose outputs add up to the output of the whole, bit by bit.
+//! **Fixed form** ([`matmul_fixed`]). Columns go in granules, the last one may be shorter. Each granule is
+//! summed as above, turned into fixed point by [`to_fixed`](crate::fixed::to_fixed), and added as integers
+//! with wrap-around. A matrix that is cut between granules therefore has parts whose outputs add up to the
+//! output of the whole, bit by bit.
 //!
 //! # How it is computed
 //!
-//! [`pack`](crate::pack) lays weights out so that an output row is a lane, [`activations`](crate::activations) lays tokens out in tiles. `tile`
-//! holds the kernels for one panel of rows and one tile of tokens, written over the operations of `isa`, which `plain`,
-//! `avx2`, `avx512` and `neon` implement. This file cuts a product into such pieces.
+//! [`pack`](crate::pack) lays weights out so that an output row is a lane,
+//! [`activations`](crate::activations) lays tokens out in tiles. `tile` holds the kernels for one panel of
+//! rows and one tile of tokens, written over the operations of `isa`, which `plain`, `avx2`, `avx512` and
+//! `neon` implement. This file cuts a product into such pieces.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -68,11 +74,13 @@ pub fn matmul(pool: &Pool, weights: &PackedMatrix, x: &Activations, out: &mut [f
     Product { weights, x, out }.run(pool);
 }
 
-/// As [`matmul`], with the columns summed in granules of `granule` that add up as integers: the form for a matrix whose
-/// columns are spread over ranks. `out` is overwritten with sums in steps of 2^-32: see [`fixed`](crate::fixed).
+/// As [`matmul`], with the columns summed in granules of `granule` that add up as integers: the form for a
+/// matrix whose columns are spread over ranks. `out` is overwritten with sums in steps of 2^-32: see
+/// [`fixed`](crate::fixed).
 ///
 /// # Panics
-/// The shapes or the kind of activations don't fit, `granule` is 0, or it is no multiple of 32 for quantised weights.
+/// The shapes or the kind of activations don't fit, `granule` is 0, or it is no multiple of 32 for quantised
+/// weights.
 pub fn matmul_fixed(pool: &Pool, weights: &PackedMatrix, x: &Activations, granule: usize, out: &mut [i64]) {
     check(weights, x, out.len());
     let unit = if weights.format().is_quantized() { BLOCK } else { 1 };

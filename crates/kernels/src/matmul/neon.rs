@@ -1,9 +1,9 @@
 //! The operations with NEON: four vectors of 4 rows.
 //!
-//! With the integer dot products of Armv8.2 (every Apple chip since M1), `sdot` multiplies four by four signed bytes in
-//! each lane and adds them up; its by-element form takes the four activations from one vector that holds 16. Without
-//! them, products of 16 bits are added in pairs. Both are exact, so both give the same sums. `sdot` and `fcvtl` are
-//! written as assembler because their intrinsics are not in stable Rust.
+//! With the integer dot products of Armv8.2 (every Apple chip since M1), `sdot` multiplies four by four
+//! signed bytes in each lane and adds them up; its by-element form takes the four activations from one vector
+//! that holds 16. Without them, products of 16 bits are added in pairs. Both are exact, so both give the same
+//! sums. `sdot` and `fcvtl` are written as assembler because their intrinsics are not in stable Rust.
 
 use std::arch::aarch64::*;
 use std::arch::asm;

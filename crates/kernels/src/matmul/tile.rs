@@ -116,8 +116,8 @@ impl<S: Layout, const T: usize> QuantKernel<'_, S, T> {
         }
     }
 
-    /// The sum to start from for each token, so that the zero point of the codes is taken out: `part` 0 for a whole
-    /// block, 1 and 2 for its halves.
+    /// The sum to start from for each token, so that the zero point of the codes is taken out: `part` 0 for a
+    /// whole block, 1 and 2 for its halves.
     #[inline(always)]
     unsafe fn start<L: Isa>(negated_sums: *const i32, part: usize) -> [L::Ints; T] {
         let zero = if S::LAYOUT.bits == 4 {

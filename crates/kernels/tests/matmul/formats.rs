@@ -115,7 +115,9 @@ proptest! {
         let pool = Pool::new(1);
         let expected = format.row_bytes(cols).ok().and_then(|bytes| bytes.checked_mul(rows));
         let bytes = match expected {
-            Some(expected) if exact && expected < 1 << 20 => bytes.iter().copied().cycle().take(expected).collect(),
+            Some(expected) if exact && expected < 1 << 20 => {
+                bytes.iter().copied().cycle().take(expected).collect()
+            }
             _ => bytes,
         };
         let fits = Some(bytes.len()) == expected;

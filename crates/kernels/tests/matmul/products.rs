@@ -116,7 +116,8 @@ proptest! {
             prop_assert_eq!(bits(&product(pool, &packed, &x, tokens)), bits(&plain), "{}", pool.level());
             for (t, x) in x.chunks(cols).enumerate() {
                 let single = product(pool, &packed, x, 1);
-                prop_assert_eq!(bits(&single), bits(&plain[t * rows..][..rows]), "{} token {}", pool.level(), t);
+                let expected = bits(&plain[t * rows..][..rows]);
+                prop_assert_eq!(bits(&single), expected, "{} token {}", pool.level(), t);
             }
             prop_assert_eq!(&fixed(pool, &packed, &x, tokens, granule), &plain_fixed, "{}", pool.level());
         }
@@ -135,7 +136,8 @@ proptest! {
         fixed_to_f32(&sums, &mut from_fixed);
         for ((out, from_fixed), (exact, bound)) in out.iter().zip(from_fixed).zip(reference) {
             prop_assert!((f64::from(*out) - exact).abs() <= bound, "{} for {} +- {}", out, exact, bound);
-            prop_assert!((f64::from(from_fixed) - exact).abs() <= bound, "{} for {} +- {}", from_fixed, exact, bound);
+            let off = (f64::from(from_fixed) - exact).abs();
+            prop_assert!(off <= bound, "{} for {} +- {}", from_fixed, exact, bound);
         }
     }
 
