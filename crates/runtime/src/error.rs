@@ -37,6 +37,9 @@ pub enum RuntimeError {
     /// A rank died; the text names it and says how.
     #[error("{0}")]
     RankDied(String),
+    /// A request that was not answered; the text says why.
+    #[error("{0}")]
+    Request(String),
     /// The ranks did not become ready in time.
     #[error("rank {rank} was not ready after {seconds} s")]
     NotReady {

@@ -133,7 +133,7 @@ impl Instance {
         }
     }
 
-    /// Sends a request on its way; its events go to `sink`, the last of them `Finished` or `Failed`. The request's id
+    /// Sends a request on its way; its events go to `sink`, until one that is the last ([`RequestEvent::is_last`]). The request's id
     /// is replaced by one of the instance's own.
     pub fn submit(&self, request: Request, sink: impl FnMut(RequestEvent) + Send + 'static) -> Ticket {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
@@ -150,13 +150,13 @@ impl Instance {
         let _ticket = self.submit(request, move |event| drop(sender.send(event)));
         let mut all = Vec::new();
         for event in events {
-            match event {
-                RequestEvent::Failed(reason) => return Err(RuntimeError::RankDied(reason)),
-                RequestEvent::Finished(_) => {
-                    all.push(event);
-                    return Ok(all);
-                }
-                event => all.push(event),
+            if let Some(reason) = event.failure() {
+                return Err(RuntimeError::Request(reason.into()));
+            }
+            let is_last = event.is_last();
+            all.push(event);
+            if is_last {
+                return Ok(all);
             }
         }
         Err(RuntimeError::Stopped)
@@ -326,7 +326,7 @@ impl Supervisor {
     }
 
     fn pass_on(&mut self, id: RequestId, event: RequestEvent) {
-        let last = matches!(event, RequestEvent::Finished(_) | RequestEvent::Failed(_));
+        let last = event.is_last();
         if let Some(sink) = self.sinks.get_mut(&id) {
             sink(event);
         }
@@ -341,7 +341,7 @@ impl Supervisor {
             self.waiting.push(request);
         } else {
             let reason = format!("{} requests are waiting for the model to load; try again later", self.waiting.len());
-            self.pass_on(request.id, RequestEvent::Failed(reason));
+            self.pass_on(request.id, RequestEvent::Busy(reason));
         }
     }
 

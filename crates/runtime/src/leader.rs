@@ -70,8 +70,8 @@ fn hear(
         match command {
             Ok(Command::Submit(request)) => {
                 let id = request.id;
-                if let Err(reason) = scheduler.submit(request) {
-                    events(Event::Request(id, crate::RequestEvent::Failed(reason)));
+                if let Err(refusal) = scheduler.submit(request) {
+                    events(Event::Request(id, refusal));
                 }
             }
             Ok(Command::Cancel(id)) => scheduler.cancel(id),

@@ -162,8 +162,29 @@ pub enum RequestEvent {
     },
     /// The answer is complete. The last event.
     Finished(FinishReason),
-    /// The request can't be served, or its ranks died. The last event.
+    /// The request itself is at fault; asking again won't help. The last event.
+    Invalid(String),
+    /// Too many requests wait; the same may be asked again later. The last event.
+    Busy(String),
+    /// The ranks died or can't be started. The last event.
     Failed(String),
+}
+
+impl RequestEvent {
+    /// The reason, when the request ended without being answered in full.
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        match self {
+            Self::Invalid(reason) | Self::Busy(reason) | Self::Failed(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// True for the event after which there is none.
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        matches!(self, Self::Finished(_)) || self.failure().is_some()
+    }
 }
 
 /// What a rank tells the front.

@@ -75,31 +75,33 @@ impl Scheduler {
         Self { limits, stages, vocab, waiting: VecDeque::new(), running: Vec::new(), pages }
     }
 
-    /// Takes a request on, or says why not.
-    pub(crate) fn submit(&mut self, request: Request) -> Result<(), String> {
-        let Limits { context, pages, waiting, .. } = self.limits;
-        let tokens = request.prompt.len().saturating_add(request.max_tokens);
-        if request.prompt.is_empty() {
+    /// Takes a request on, or gives the event that says why not.
+    pub(crate) fn submit(&mut self, request: Request) -> Result<(), RequestEvent> {
+        self.check(&request).map_err(RequestEvent::Invalid)?;
+        let waiting = self.waiting.len();
+        if waiting >= self.limits.waiting {
+            return Err(RequestEvent::Busy(format!("{waiting} requests are waiting already; try again later")));
+        }
+        self.waiting.push_back(request);
+        Ok(())
+    }
+
+    fn check(&self, request: &Request) -> Result<(), String> {
+        let Limits { context, pages, .. } = self.limits;
+        let (context, prompt, answer) = (context.min(pages * PAGE), request.prompt.len(), request.max_tokens);
+        if prompt == 0 {
             return Err("the prompt is empty".into());
         }
         if let Some(id) = request.prompt.iter().find(|&&id| id as usize >= self.vocab) {
             return Err(format!("token id {id} is not below the vocabulary size {}", self.vocab));
         }
-        if tokens > context.min(pages * PAGE) {
+        if prompt.saturating_add(answer) > context {
             return Err(format!(
-                "{} prompt tokens and {} answer tokens are more than the context of {}: shorten the prompt, ask for \
-                 fewer tokens, or start with a larger --context",
-                request.prompt.len(),
-                request.max_tokens,
-                context.min(pages * PAGE)
+                "{prompt} prompt tokens and {answer} answer tokens are more than the context of {context}: shorten \
+                 the prompt, ask for fewer tokens, or start with a larger --context"
             ));
         }
-        request.sampling.check().map_err(|error| error.to_string())?;
-        if self.waiting.len() >= waiting {
-            return Err(format!("{waiting} requests are waiting already; try again later"));
-        }
-        self.waiting.push_back(request);
-        Ok(())
+        request.sampling.check().map_err(|error| error.to_string())
     }
 
     /// Forgets a request and frees what it holds.
@@ -368,13 +370,18 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused_with_numbers() {
         let mut scheduler = Scheduler::new(LIMITS, 1, VOCAB);
-        let error = scheduler.submit(request(1, 200, 100)).unwrap_err();
+        let invalid = |scheduler: &mut Scheduler, request| match scheduler.submit(request) {
+            Err(RequestEvent::Invalid(reason)) => reason,
+            other => panic!("{other:?}"),
+        };
+        let error = invalid(&mut scheduler, request(1, 200, 100));
         assert!(error.contains("200 prompt tokens and 100 answer tokens") && error.contains("256"), "{error}");
-        assert!(scheduler.submit(request(1, 0, 1)).unwrap_err().contains("empty"));
+        assert!(invalid(&mut scheduler, request(1, 0, 1)).contains("empty"));
         let foreign = Request { prompt: vec![16], ..request(1, 1, 1) };
-        assert!(scheduler.submit(foreign).unwrap_err().contains("token id 16"));
+        assert!(invalid(&mut scheduler, foreign).contains("token id 16"));
         (1..=4).for_each(|id| scheduler.submit(request(id, 1, 1)).unwrap());
-        assert!(scheduler.submit(request(5, 1, 1)).unwrap_err().contains("4 requests are waiting"));
+        let busy = scheduler.submit(request(5, 1, 1));
+        assert!(matches!(busy, Err(RequestEvent::Busy(reason)) if reason.contains("4 requests are waiting")));
     }
 
     #[test]

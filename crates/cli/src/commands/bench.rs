@@ -94,11 +94,13 @@ fn time(instance: &Instance, prompt: Vec<u32>, max_tokens: usize) -> anyhow::Res
     let _ticket = instance.submit(request, move |event| drop(sender.send((started.elapsed(), event))));
     let mut times = Vec::new();
     for (at, event) in events {
+        if let Some(reason) = event.failure() {
+            anyhow::bail!("{reason}");
+        }
         match event {
             RequestEvent::Token { .. } => times.push(at),
-            RequestEvent::Failed(reason) => anyhow::bail!(reason),
             RequestEvent::Finished(_) => break,
-            RequestEvent::Logits { .. } | RequestEvent::PromptLogProbs { .. } => {}
+            _ => {}
         }
     }
     anyhow::ensure!(times.len() == max_tokens, "the answer has {} of {max_tokens} tokens", times.len());

@@ -164,11 +164,14 @@ fn all_logits(instance: &Instance, prompts: Vec<Vec<u32>>, chunk: Option<usize>)
     drop(sender);
     let mut left = tickets.len();
     while left > 0 {
-        match events.recv()? {
-            (number, RequestEvent::Logits { logits, .. }) => all[number].extend(logits),
-            (_, RequestEvent::Finished(_)) => left -= 1,
-            (_, RequestEvent::Failed(reason)) => anyhow::bail!(reason),
-            (_, RequestEvent::Token { .. } | RequestEvent::PromptLogProbs { .. }) => {}
+        let (number, event) = events.recv()?;
+        if let Some(reason) = event.failure() {
+            anyhow::bail!("{reason}");
+        }
+        match event {
+            RequestEvent::Logits { logits, .. } => all[number].extend(logits),
+            RequestEvent::Finished(_) => left -= 1,
+            _ => {}
         }
     }
     Ok(all)

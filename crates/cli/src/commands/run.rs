@@ -149,6 +149,10 @@ impl Session {
         let mut answer = String::new();
         let mut timing = Timing { prompt_tokens, answer_tokens: 0, prefill: Duration::ZERO, decode: Duration::ZERO };
         for event in events {
+            if let Some(reason) = event.failure() {
+                writeln!(stdout)?;
+                anyhow::bail!("{reason}");
+            }
             match event {
                 RequestEvent::Token { token, .. } => {
                     timing.note_token(started);
@@ -164,11 +168,7 @@ impl Session {
                     timing.report(reason);
                     return Ok(answer);
                 }
-                RequestEvent::Failed(reason) => {
-                    writeln!(stdout)?;
-                    anyhow::bail!(reason);
-                }
-                RequestEvent::Logits { .. } | RequestEvent::PromptLogProbs { .. } => {}
+                _ => {}
             }
         }
         anyhow::bail!("the model stopped without an answer")
