@@ -68,9 +68,11 @@ fn rename_durably(from: &Path, to: &Path) -> Result<(), StoreError> {
 }
 
 fn sync_folder(folder: &Path) -> Result<(), StoreError> {
-    File::open(folder)
-        .and_then(|dir| dir.sync_all())
-        .map_err(StoreError::io("write", folder))
+    match File::open(folder).and_then(|dir| dir.sync_all()) {
+        // Some network file systems can't sync a folder; then the name is as safe as they make it.
+        Err(e) if matches!(e.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
+        other => other.map_err(StoreError::io("write", folder)),
+    }
 }
 
 /// Replaces a small file in one step.

@@ -278,7 +278,9 @@ pub(crate) fn human(bytes: u64) -> String {
 
 fn status_hint(status: u16) -> &'static str {
     match status {
-        401 => "not allowed without a valid token\nhint: set HF_TOKEN to a token that may read it",
+        401 => {
+            "not allowed without a valid token, or there is no such repository\nhint: check its name, or set HF_TOKEN"
+        }
         403 => {
             "not allowed\nhint: accept the model's terms on its page, and set HF_TOKEN to a token that may read it"
         }

@@ -54,6 +54,8 @@ pub(crate) fn fetch(family: &Family, hub: &HubRef, context: &Context<'_>) -> Res
     let old = Manifest::read(&folder).ok().flatten();
     if let Some(mut manifest) = old.clone().filter(|manifest| manifest.is_intact(&folder)) {
         manifest.answer(asked);
+        // A branch may come back to an older commit, which then is the newest answer.
+        manifest.fetched_at = manifest::now();
         manifest.write(&folder)?;
         return Ok(Stored { folder, manifest });
     }

@@ -51,7 +51,7 @@ mod store;
 mod verify;
 mod wheel;
 
-pub use alias::{Alias, KnownFile, aliases};
+pub use alias::{Alias, AliasSource, KnownFile, aliases};
 pub use disk::free_space;
 pub use error::StoreError;
 pub use home::default_home;

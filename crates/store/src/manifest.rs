@@ -35,7 +35,7 @@ pub(crate) struct Manifest {
     pub(crate) references: Vec<String>,
     /// Commit of the repository, or version of the package.
     pub(crate) revision: String,
-    /// Seconds since 1970, UTC.
+    /// When the source last named this content, in seconds since 1970, UTC.
     pub(crate) fetched_at: u64,
     /// Whether every file was fetched and checked.
     pub(crate) complete: bool,

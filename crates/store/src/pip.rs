@@ -35,24 +35,7 @@ pub(crate) fn download(
     // pip's temporary files go beside its result: on the disk whose space was checked, and gone with the folder.
     let temporary = into.join("tmp");
     crate::disk::create_folder(&temporary)?;
-    let mut child = Command::new(&context.settings.python)
-        .args([
-            "-m",
-            "pip",
-            "download",
-            "--no-deps",
-            "--only-binary",
-            ":all:",
-            "--quiet",
-            "--no-input",
-        ])
-        .args(["--disable-pip-version-check", "--progress-bar", "off", "--dest"])
-        .arg(into)
-        .arg(&requirement)
-        .env("TMPDIR", &temporary)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
+    let mut child = command(context, &requirement, into, &temporary)
         .spawn()
         .map_err(|e| StoreError::NoPip {
             python: python.clone(),
@@ -80,6 +63,32 @@ pub(crate) fn download(
         });
     }
     Err(pip_error(last_lines(&last)))
+}
+
+/// `python3 -m pip download` for one requirement. `-m` looks for pip in the working folder first, so that is an
+/// empty one of ours and not wherever the user happens to be.
+fn command(context: &Context<'_>, requirement: &str, into: &Path, temporary: &Path) -> Command {
+    let mut command = Command::new(&context.settings.python);
+    command
+        .args([
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "--only-binary",
+            ":all:",
+            "--quiet",
+            "--no-input",
+        ])
+        .args(["--disable-pip-version-check", "--progress-bar", "off", "--dest"])
+        .arg(into)
+        .arg(requirement)
+        .env("TMPDIR", temporary)
+        .current_dir(temporary)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    command
 }
 
 /// Waits for the child to end, or ends it when its time is over. `each` is called at every look.

@@ -11,7 +11,7 @@ pub struct Settings {
     pub endpoint: String,
     /// Token for the hub. Sent to the hub's own host only, and only over TLS or on loopback.
     pub token: Option<String>,
-    /// The Python interpreter whose pip fetches wheels: a name looked up in `PATH`, or a path.
+    /// The Python interpreter whose pip fetches wheels: a name looked up in `PATH`, or an absolute path.
     pub python: PathBuf,
     /// Waiting times and retry counts.
     pub limits: Limits,

@@ -80,7 +80,7 @@ pub struct Entry {
     pub folder: PathBuf,
     /// Whether every file is there with its size. Resolve it again to fetch the rest.
     pub complete: bool,
-    /// Seconds since 1970, UTC.
+    /// When its source last named this content, in seconds since 1970, UTC.
     pub fetched_at: u64,
     /// The files.
     pub files: Vec<FileRecord>,
@@ -103,10 +103,10 @@ impl Store {
 
     /// The store in `home` with these settings.
     pub fn with_settings(home: impl Into<PathBuf>, settings: Settings) -> Self {
-        Store {
-            home: home.into(),
-            settings,
-        }
+        let home = home.into();
+        // A later change of the working directory must not move the store.
+        let home = std::path::absolute(&home).unwrap_or(home);
+        Store { home, settings }
     }
 
     /// The folder of the store.

@@ -50,6 +50,8 @@ pub(crate) fn fetch(
         .filter(|manifest| manifest.is_intact(&folder));
     if let Some(mut manifest) = old {
         manifest.answer(asked);
+        // The newest version may be an older one again, which then is the newest answer.
+        manifest.fetched_at = manifest::now();
         manifest.write(&folder)?;
         return Ok(Stored { folder, manifest });
     }

@@ -154,6 +154,15 @@ fn pip_is_called_as_promised() {
 }
 
 #[test]
+fn pip_does_not_run_where_the_user_is() {
+    let rig = tiny();
+    rig.pull("pypi:tiny").expect("fetched");
+    let place = fs::read_to_string(rig.folder.path().join("place")).expect("a place");
+    let home = fs::canonicalize(rig.home()).expect("a folder");
+    assert!(Path::new(place.trim()).starts_with(home), "{place}");
+}
+
+#[test]
 fn refresh_asks_pip_again_but_not_for_a_fixed_version() {
     let rig = tiny();
     let refresh = Options {

@@ -503,3 +503,46 @@ fn a_damaged_manifest_is_seen_and_mended() {
     rig.must_pull();
     assert_eq!(rig.starts().len(), 1, "the file itself was fine");
 }
+
+#[test]
+fn an_empty_file_is_a_file() {
+    let hub = Hub::start(&[
+        ("config.json", b"{}"),
+        ("merges.txt", b""),
+        ("model.safetensors", b"x"),
+    ]);
+    let home = tempfile::tempdir().expect("a folder");
+    let store = Store::with_settings(home.path(), settings(&hub));
+    let model = "hf:o/r".parse().expect("a reference");
+    let resolved = store.resolve(&model, &Options::default()).expect("pulled");
+    assert_eq!(
+        fs::metadata(resolved.path.join("merges.txt"))
+            .expect("there")
+            .len(),
+        0
+    );
+}
+
+#[test]
+fn a_branch_that_moves_is_followed_only_when_asked() {
+    let rig = Rig::new(2000);
+    rig.must_pull();
+    let next = "f".repeat(40);
+    rig.hub.move_main(&next);
+    rig.must_pull();
+    let refresh = Options {
+        refresh: true,
+        ..Options::default()
+    };
+    let moved = rig.store().resolve(&rig.model, &refresh).expect("pulled");
+    assert_eq!(moved.source.to_string(), format!("hf:o/r@{next}:q4/m.gguf"));
+    assert_eq!(rig.store().list().expect("a list").len(), 2);
+    let offline = Options {
+        offline: true,
+        ..Options::default()
+    };
+    let old = format!("hf:o/r@{COMMIT}:q4/m.gguf").parse().expect("a reference");
+    rig.store()
+        .resolve(&old, &offline)
+        .expect("the old commit is still there by its own name");
+}

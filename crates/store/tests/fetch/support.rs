@@ -70,6 +70,8 @@ impl Request {
 }
 
 struct State {
+    /// What `main` and every other branch stand for.
+    commit: String,
     files: Vec<(String, Vec<u8>)>,
     /// What the listing says of each file.
     listing: Vec<serde_json::Value>,
@@ -95,6 +97,7 @@ impl Hub {
             .map(|(name, content)| ((*name).to_owned(), content.to_vec()))
             .collect();
         let state = State {
+            commit: COMMIT.to_owned(),
             files,
             listing,
             faults: VecDeque::new(),
@@ -120,6 +123,11 @@ impl Hub {
         self.state.lock().expect("no panic").faults.extend(faults);
     }
 
+    /// From now on every branch stands for that commit.
+    pub(crate) fn move_main(&self, commit: &str) {
+        self.state.lock().expect("no panic").commit = commit.to_owned();
+    }
+
     /// All requests for files so far.
     pub(crate) fn downloads(&self) -> Vec<Request> {
         let state = self.state.lock().expect("no panic");
@@ -143,13 +151,18 @@ impl Hub {
         let path = request.path.split('?').next().unwrap_or_default();
         let mut out = &stream;
         if path.starts_with("/api/models/o/r/revision/") {
-            return write_reply(&mut out, 200, &[], format!("{{\"sha\":\"{COMMIT}\"}}").as_bytes());
+            return write_reply(
+                &mut out,
+                200,
+                &[],
+                format!("{{\"sha\":\"{}\"}}", state.commit).as_bytes(),
+            );
         }
         if path.starts_with("/api/models/o/r/tree/") {
             return serve_tree(&mut out, &request.path, &state.listing);
         }
         let name = path
-            .strip_prefix(&format!("/o/r/resolve/{COMMIT}/"))
+            .strip_prefix(&format!("/o/r/resolve/{}/", state.commit))
             .or(path.strip_prefix("/cdn/"));
         let file = name
             .and_then(|name| state.files.iter().find(|(n, _)| n == name))
