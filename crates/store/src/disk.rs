@@ -49,8 +49,8 @@ pub(crate) fn create_parent(path: &Path) -> Result<(), StoreError> {
     path.parent().map_or(Ok(()), create_folder)
 }
 
-/// Gives a finished file its final name, so that after a crash the name is either absent or stands for all of it:
-/// the content reaches the disk first, then the name, then the folder that holds the name.
+/// Gives a finished file its final name, so that after a crash the name is either absent or stands for all of
+/// it: the content reaches the disk first, then the name, then the folder that holds the name.
 pub(crate) fn publish(file: &File, from: &Path, to: &Path) -> Result<(), StoreError> {
     file.sync_all().map_err(StoreError::io("write", from))?;
     rename_durably(from, to)
@@ -115,9 +115,13 @@ mod tests {
         assert!(check_space(here, 100, free).is_ok());
         assert!(check_space(here, 0, |_| Ok(0)).is_ok());
         let error = check_space(here, 101, free).expect_err("one byte too many");
-        assert!(
-            matches!(error, StoreError::DiskFull { needed, free, .. } if needed == RESERVE + 101 && free == RESERVE + 100)
-        );
+        let StoreError::DiskFull {
+            needed, free: left, ..
+        } = error
+        else {
+            panic!("another error: {error}");
+        };
+        assert_eq!((needed, left), (RESERVE + 101, RESERVE + 100));
         assert!(check_space(here, u64::MAX, free).is_err());
     }
 

@@ -12,7 +12,7 @@
 //! | refuses `Range` (416) | the part starts over with a request for the whole file |
 //! | has another `ETag` than the part | the same: two contents are never spliced |
 //! | promises another size than its listing | final error |
-//! | sends other bytes than promised | a resumed file starts over once; else it is set aside and the error is final |
+//! | sends other bytes than promised | a resumed file starts over once; else it is set aside: final error |
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};

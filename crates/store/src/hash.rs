@@ -1,4 +1,5 @@
-//! Hashes of contents: the SHA-256 that manifests record, and the git blob hash that the hub states for small files.
+//! Hashes of contents: the SHA-256 that manifests record, and the git blob hash that the hub states for small
+//! files.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -33,8 +33,8 @@ pub(crate) struct Answer {
 
 /// Why one attempt failed.
 pub(crate) enum Failure {
-    /// Worth another try. `wait` is what the server asked for; `useful` says that this attempt got so far that
-    /// earlier failures no longer count.
+    /// Worth another try. `wait` is what the server asked for; `useful` says that this attempt got so far
+    /// that earlier failures no longer count.
     Temporary {
         why: String,
         wait: Option<Duration>,

