@@ -2,10 +2,10 @@
 
 use crate::alias::KnownFile;
 use crate::error::StoreError;
+use crate::family::{Family, Stored};
 use crate::progress::Progress;
 use crate::reference::ModelRef;
 use crate::settings::Settings;
-use crate::store::{Family, Stored};
 use crate::{hub, wheel};
 
 /// How to fetch, and who hears of it.

