@@ -70,7 +70,9 @@ impl Params {
         fields.only("store", &json!(false))?;
         fields.only("service_tier", &json!("auto"))?;
         // Labels for the caller's own accounting.
-        ["user", "metadata", "safety_identifier", "prompt_cache_key"].map(|label| fields.skip(label));
+        for label in ["user", "metadata", "safety_identifier", "prompt_cache_key"] {
+            fields.skip(label);
+        }
         Ok(Self {
             model: fields.require("model")?,
             max_tokens: None,
