@@ -10,6 +10,7 @@
 mod chat_template;
 mod comm_frames;
 mod gguf;
+mod http_body;
 pub mod memory;
 mod safetensors;
 mod tokenizer_json;
@@ -17,6 +18,7 @@ mod tokenizer_json;
 pub use chat_template::chat_template;
 pub use comm_frames::comm_frames;
 pub use gguf::gguf;
+pub use http_body::http_body;
 pub use safetensors::safetensors;
 pub use tokenizer_json::tokenizer_json;
 
@@ -79,5 +81,12 @@ pub const TARGETS: &[Target] = &[
         run: comm_frames,
         base_memory: 64 * KIB,
         memory_per_byte: 4,
+    },
+    // A JSON value takes 32 bytes or more and can be spelt with two.
+    Target {
+        name: "http_body",
+        run: http_body,
+        base_memory: 256 * KIB,
+        memory_per_byte: 256,
     },
 ];
