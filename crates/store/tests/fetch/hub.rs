@@ -158,6 +158,16 @@ fn a_changed_tag_is_never_spliced() {
 }
 
 #[test]
+fn ranges_of_another_content_or_place_are_never_spliced() {
+    for fault in [Fault::TagOfRange("\"two\""), Fault::EarlierRange(10)] {
+        let rig = Rig::new(300_000);
+        rig.hub.faults([Fault::Cut(1000), fault]);
+        rig.must_pull();
+        assert_eq!(rig.starts(), [None, Some(1000), None]);
+    }
+}
+
+#[test]
 fn a_part_of_another_content_is_thrown_away() {
     let rig = Rig::new(300_000);
     rig.hub.faults([Fault::Cut(5000), Fault::Status(404, None)]);

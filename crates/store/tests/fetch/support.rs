@@ -22,6 +22,10 @@ pub(crate) enum Fault {
     Fine,
     /// Properly, with this entity tag instead of the usual one.
     Tag(&'static str),
+    /// The range asked for, with this tag, whatever tag was asked for.
+    TagOfRange(&'static str),
+    /// So many bytes before the range asked for.
+    EarlierRange(usize),
     /// The whole file, whatever range was asked for.
     IgnoreRange,
     /// 416, whatever range was asked for.
@@ -220,14 +224,17 @@ fn serve_file(
         Fault::WrongByte => *content.last_mut().expect("not empty") ^= 1,
         _ => {}
     }
-    let tag = if let Fault::Tag(tag) = fault {
-        tag
-    } else {
-        "\"one\""
+    let tag = match fault {
+        Fault::Tag(tag) | Fault::TagOfRange(tag) => tag,
+        _ => "\"one\"",
     };
     let changed = request.header("if-range").is_some_and(|asked| asked != tag);
-    let whole = matches!(fault, Fault::IgnoreRange) || changed;
-    let start = request.range_start().filter(|_| !whole);
+    let whole = matches!(fault, Fault::IgnoreRange) || (changed && !matches!(fault, Fault::TagOfRange(_)));
+    let earlier = if let Fault::EarlierRange(n) = fault { n } else { 0 };
+    let start = request
+        .range_start()
+        .filter(|_| !whole)
+        .map(|start| start - earlier);
     let total = content.len();
     let body = &content[start.unwrap_or(0)..];
     let mut head = match start {
