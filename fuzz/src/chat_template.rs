@@ -25,12 +25,8 @@ pub fn chat_template(bytes: &[u8]) {
     };
     let tools = [json!({"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}})];
     for tools in [None, Some(tools.as_slice())] {
-        let request = Render {
-            tools,
-            bos_token: Some("<s>"),
-            eos_token: Some("</s>"),
-            ..Render::new(&messages)
-        };
+        let request =
+            Render { tools, bos_token: Some("<s>"), eos_token: Some("</s>"), ..Render::new(&messages) };
         if let Ok(prompt) = template.render(&request) {
             assert!(prompt.len() <= BASE_PROMPT + PROMPT_PER_BYTE * bytes.len());
         }

@@ -32,10 +32,7 @@ fn check_params(params: &Params) {
         sampling.frequency_penalty,
     ];
     let biases = sampling.logit_bias.iter().map(|&(_, bias)| bias);
-    assert!(
-        numbers.into_iter().chain(biases).all(f32::is_finite),
-        "{sampling:?}"
-    );
+    assert!(numbers.into_iter().chain(biases).all(f32::is_finite), "{sampling:?}");
     assert_ne!(params.max_tokens, Some(0));
     assert!(StopStrings::new(&params.stop).is_ok());
 }

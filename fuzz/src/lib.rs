@@ -39,9 +39,7 @@ impl Target {
     /// Most memory an input of `length` bytes may take at any moment, in bytes.
     #[must_use]
     pub fn memory_limit(&self, length: usize) -> usize {
-        self.memory_per_byte
-            .saturating_mul(length)
-            .saturating_add(self.base_memory)
+        self.memory_per_byte.saturating_mul(length).saturating_add(self.base_memory)
     }
 }
 
@@ -50,43 +48,13 @@ const MIB: usize = 1 << 20;
 
 /// Every kind of input.
 pub const TARGETS: &[Target] = &[
-    Target {
-        name: "gguf",
-        run: gguf,
-        base_memory: 256 * KIB,
-        memory_per_byte: 64,
-    },
-    Target {
-        name: "safetensors",
-        run: safetensors,
-        base_memory: 64 * KIB,
-        memory_per_byte: 64,
-    },
+    Target { name: "gguf", run: gguf, base_memory: 256 * KIB, memory_per_byte: 64 },
+    Target { name: "safetensors", run: safetensors, base_memory: 64 * KIB, memory_per_byte: 64 },
     // Compiled regular expressions: the library's own limit is 10 MiB for each.
-    Target {
-        name: "tokenizer_json",
-        run: tokenizer_json,
-        base_memory: 32 * MIB,
-        memory_per_byte: 1000,
-    },
+    Target { name: "tokenizer_json", run: tokenizer_json, base_memory: 32 * MIB, memory_per_byte: 1000 },
     // What a template can make before its fuel is spent.
-    Target {
-        name: "chat_template",
-        run: chat_template,
-        base_memory: 128 * MIB,
-        memory_per_byte: 1000,
-    },
-    Target {
-        name: "comm_frames",
-        run: comm_frames,
-        base_memory: 64 * KIB,
-        memory_per_byte: 4,
-    },
+    Target { name: "chat_template", run: chat_template, base_memory: 128 * MIB, memory_per_byte: 1000 },
+    Target { name: "comm_frames", run: comm_frames, base_memory: 64 * KIB, memory_per_byte: 4 },
     // A JSON value takes 32 bytes or more and can be spelt with two.
-    Target {
-        name: "http_body",
-        run: http_body,
-        base_memory: 256 * KIB,
-        memory_per_byte: 256,
-    },
+    Target { name: "http_body", run: http_body, base_memory: 256 * KIB, memory_per_byte: 256 },
 ];

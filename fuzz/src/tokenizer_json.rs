@@ -36,18 +36,13 @@ pub(crate) fn use_tokenizer(tokenizer: &Tokenizer) {
 /// No control token comes from untrusted text, but for the one that stands for unknown characters.
 fn check_plain(tokenizer: &Tokenizer, ids: &[u32]) {
     let unknown = tokenizer.encode_plain("\u{10ffff}").unwrap_or_default();
-    let control = ids
-        .iter()
-        .find(|&&id| tokenizer.is_special(id) && !unknown.contains(&id));
+    let control = ids.iter().find(|&&id| tokenizer.is_special(id) && !unknown.contains(&id));
     assert_eq!(control, None, "a control token came from untrusted text");
 }
 
 /// Pieces of text that come one at a time are together the text of the whole.
 fn check_stream(tokenizer: &Tokenizer, ids: &[u32]) {
-    let mut stream = tokenizer.stream(StreamOptions {
-        skip_special: false,
-        from_start: true,
-    });
+    let mut stream = tokenizer.stream(StreamOptions { skip_special: false, from_start: true });
     let mut text: String = ids.iter().map(|&id| stream.push(id)).collect();
     text.push_str(&stream.finish());
     assert_eq!(text, tokenizer.decode(ids, false));

@@ -23,12 +23,7 @@ fn seeds_stay_within_their_limits() {
         for path in &seeds {
             peak = peak.max(replay(target, path));
         }
-        println!(
-            "{}: {} seeds, at most {} KiB",
-            target.name,
-            seeds.len(),
-            peak >> 10
-        );
+        println!("{}: {} seeds, at most {} KiB", target.name, seeds.len(), peak >> 10);
     }
 }
 
@@ -42,29 +37,21 @@ fn replay(target: &Target, path: &Path) -> usize {
     let started = Instant::now();
     let peak = memory::peak_of(|| (target.run)(&bytes));
     let limit = target.memory_limit(bytes.len());
-    assert!(
-        peak <= limit,
-        "{}: {peak} bytes of memory, the limit is {limit}",
-        path.display()
-    );
+    assert!(peak <= limit, "{}: {peak} bytes of memory, the limit is {limit}", path.display());
     let taken = started.elapsed();
     assert!(taken <= TIME_LIMIT, "{}: took {taken:?}", path.display());
     peak
 }
 
 fn folder(target: &Target) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("seeds")
-        .join(target.name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target.name)
 }
 
 /// The files of a target's folder, but for its README.
 fn seeds(target: &Target) -> Vec<PathBuf> {
     let folder = folder(target);
     let entries = fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-    let mut paths: Vec<PathBuf> = entries
-        .map(|entry| entry.expect("a readable folder").path())
-        .collect();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("a readable folder").path()).collect();
     paths.retain(|path| path.extension().is_none_or(|extension| extension != "md"));
     paths.sort();
     paths

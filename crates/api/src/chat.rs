@@ -44,7 +44,8 @@ pub fn parse(body: &[u8]) -> Result<ChatRequest, ApiError> {
     if messages.is_empty() || messages.len() > MAX_MESSAGES {
         return Err(ApiError::field("messages", format!("must hold 1 to {MAX_MESSAGES} messages")));
     }
-    let messages = messages.into_iter().enumerate().map(|(index, m)| message(index, m)).collect::<Result<_, _>>()?;
+    let messages =
+        messages.into_iter().enumerate().map(|(index, m)| message(index, m)).collect::<Result<_, _>>()?;
     let tools: Option<Vec<Value>> = fields.take("tools")?.filter(|tools: &Vec<Value>| !tools.is_empty());
     let tools = tool_choice(&mut fields, tools)?;
     fields.only("response_format", &json!({"type": "text"}))?;
@@ -96,27 +97,38 @@ fn tool_choice(fields: &mut Fields, tools: Option<Vec<Value>>) -> Result<Option<
 /// A message as templates take it: content as one text, tool-call arguments as objects.
 fn message(index: usize, message: Value) -> Result<Value, ApiError> {
     let at = |part: &str| format!("messages[{index}]{part}");
-    let Value::Object(mut message) = message else { return Err(ApiError::field(at(""), "must be an object")) };
+    let Value::Object(mut message) = message else {
+        return Err(ApiError::field(at(""), "must be an object"));
+    };
     match message.get("role").and_then(Value::as_str) {
         Some("system" | "user" | "assistant" | "tool") => {}
         // OpenAI's newer name for the same thing; templates know the older one.
         Some("developer") => drop(message.insert("role".into(), "system".into())),
-        _ => return Err(ApiError::field(at(".role"), "must be system, developer, user, assistant or tool")),
+        _ => {
+            return Err(ApiError::field(at(".role"), "must be system, developer, user, assistant or tool"));
+        }
     }
     let content = match message.get("content") {
         Some(Value::String(_) | Value::Null) | None => None,
-        Some(Value::Array(parts)) => Some(joined(parts).map_err(|(part, what)| ApiError::field(at(&part), what))?),
-        Some(_) => return Err(ApiError::field(at(".content"), "must be a text or an array of text parts")),
+        Some(Value::Array(parts)) => {
+            Some(joined(parts).map_err(|(part, what)| ApiError::field(at(&part), what))?)
+        }
+        Some(_) => {
+            return Err(ApiError::field(at(".content"), "must be a text or an array of text parts"));
+        }
     };
     if let Some(content) = content {
         message.insert("content".into(), content.into());
     }
     if let Some(Value::Array(calls)) = message.get_mut("tool_calls") {
         for (number, call) in calls.iter_mut().enumerate() {
-            let Some(arguments) = call.pointer_mut("/function/arguments") else { continue };
+            let Some(arguments) = call.pointer_mut("/function/arguments") else {
+                continue;
+            };
             let Some(text) = arguments.as_str() else { continue };
-            *arguments = serde_json::from_str(text)
-                .map_err(|error| ApiError::field(at(&format!(".tool_calls[{number}].function.arguments")), error.to_string()))?;
+            *arguments = serde_json::from_str(text).map_err(|error| {
+                ApiError::field(at(&format!(".tool_calls[{number}].function.arguments")), error.to_string())
+            })?;
         }
     }
     Ok(Value::Object(message))
@@ -127,14 +139,19 @@ fn joined(parts: &[Value]) -> Result<String, (String, String)> {
     let text = |(number, part): (usize, &Value)| {
         let kind = part.get("type").and_then(Value::as_str);
         let text = part.get("text").and_then(Value::as_str).filter(|_| kind == Some("text"));
-        text.map(str::to_owned).ok_or_else(|| (format!(".content[{number}]"), "only parts of type \"text\" are supported".into()))
+        text.map(str::to_owned).ok_or_else(|| {
+            (format!(".content[{number}]"), "only parts of type \"text\" are supported".into())
+        })
     };
     parts.iter().enumerate().map(text).collect()
 }
 
 /// The first chunk of a stream: the role.
 pub(crate) fn opening_chunk(head: &Head) -> Value {
-    head.chunk("chat.completion.chunk", json!({"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null}))
+    head.chunk(
+        "chat.completion.chunk",
+        json!({"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null}),
+    )
 }
 
 /// A chunk for one piece of the answer.
@@ -166,9 +183,7 @@ pub(crate) fn response(head: &Head, answer: &Piece, wants_logprobs: bool, tokens
 }
 
 fn logprobs_body(tokens: &[TokenLogProbs]) -> Value {
-    let one = |text: &[u8], logprob: f32| {
-        json!({"token": String::from_utf8_lossy(text), "logprob": logprob, "bytes": text})
-    };
+    let one = |text: &[u8], logprob: f32| json!({"token": String::from_utf8_lossy(text), "logprob": logprob, "bytes": text});
     let content = tokens.iter().map(|token| {
         let mut entry = one(&token.text, token.logprob);
         entry["top_logprobs"] = token.top.iter().map(|(text, logprob)| one(text, *logprob)).collect();

@@ -15,7 +15,9 @@ impl Fields {
     /// 400 when the body is no JSON object, or is nested deeper than 128 levels.
     pub fn parse(body: &[u8]) -> Result<Self, ApiError> {
         match serde_json::from_slice(body) {
-            Ok(Value::Object(fields)) => Ok(Self(fields.into_iter().filter(|(_, value)| !value.is_null()).collect())),
+            Ok(Value::Object(fields)) => {
+                Ok(Self(fields.into_iter().filter(|(_, value)| !value.is_null()).collect()))
+            }
             Ok(_) => Err(ApiError::invalid("the body must be a JSON object")),
             Err(error) => Err(ApiError::invalid(format!("the body is no JSON: {error}"))),
         }
@@ -26,7 +28,9 @@ impl Fields {
     /// # Errors
     /// 400 naming the field when it has another type.
     pub fn take<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, ApiError> {
-        let Some(value) = self.0.shift_remove(name) else { return Ok(None) };
+        let Some(value) = self.0.shift_remove(name) else {
+            return Ok(None);
+        };
         serde_json::from_value(value).map(Some).map_err(|error| ApiError::field(name, error.to_string()))
     }
 

@@ -51,7 +51,9 @@ impl Generation {
         let room = served.context.saturating_sub(prompt.len());
         if room == 0 {
             let (tokens, context) = (prompt.len(), served.context);
-            return Err(ApiError::invalid(format!("the prompt's {tokens} tokens fill the context of {context}: shorten it")));
+            return Err(ApiError::invalid(format!(
+                "the prompt's {tokens} tokens fill the context of {context}: shorten it"
+            )));
         }
         let prompt_tokens = prompt.len();
         let request = Request {
@@ -64,7 +66,8 @@ impl Generation {
             want: Want::Tokens,
             chunk: None,
         };
-        let stops = StopStrings::new(&params.stop).map_err(|error| ApiError::field("stop", error.to_string()))?;
+        let stops =
+            StopStrings::new(&params.stop).map_err(|error| ApiError::field("stop", error.to_string()))?;
         let decoder = served.text.tokenizer().stream(StreamOptions { skip_special: true, from_start });
         let (sender, events) = mpsc::unbounded_channel();
         let ticket = Some(served.instance.submit(request, move |event| drop(sender.send(event))));
@@ -118,7 +121,11 @@ impl Generation {
             // Cancels what the model would go on to say. The tokens of the stop string are not shown.
             self.ticket = None;
             self.held.clear();
-            return Some(Piece { text: stopped.text, logprobs: Vec::new(), finish: Some(FinishReason::Stop) });
+            return Some(Piece {
+                text: stopped.text,
+                logprobs: Vec::new(),
+                finish: Some(FinishReason::Stop),
+            });
         }
         if stopped.text.is_empty() {
             return None;

@@ -96,7 +96,9 @@ async fn read(body: Body) -> Result<Vec<u8>, ApiError> {
 async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let failed = |_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "reading the request failed; see the server's log");
+    let failed = |_| {
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "reading the request failed; see the server's log")
+    };
     tokio::task::spawn_blocking(work).await.map_err(failed)?
 }
 
@@ -104,7 +106,9 @@ fn encode(served: &Served, text: &str, add_special: bool) -> Result<Vec<u32>, Ap
     let limit = served.context.saturating_mul(MAX_BYTES_PER_TOKEN);
     if text.len() > limit {
         let (bytes, context) = (text.len(), served.context);
-        return Err(ApiError::invalid(format!("the prompt's {bytes} bytes can't fit a context of {context} tokens")));
+        return Err(ApiError::invalid(format!(
+            "the prompt's {bytes} bytes can't fit a context of {context} tokens"
+        )));
     }
     let ids = served.text.tokenizer().encode(text, add_special);
     ids.map_err(|error| ApiError::invalid(error.to_string()))
@@ -119,11 +123,13 @@ async fn chat_completions(State(served): State<Served>, body: Body) -> Result<Re
     let mut generation = Generation::start(served, prompt, &params, true)?;
     if !params.stream {
         let answer = generation.collect().await?;
-        return Ok(Json(chat::response(&head, &answer, params.logprobs.is_some(), generation.tokens())).into_response());
+        return Ok(Json(chat::response(&head, &answer, params.logprobs.is_some(), generation.tokens()))
+            .into_response());
     }
     let opening = chat::opening_chunk(&head);
     let to_chunk = move |head: &Head, piece: &Piece| chat::chunk(head, piece);
-    Ok(event_stream(generation, head, "chat.completion.chunk", params.include_usage, Some(opening), to_chunk).await)
+    Ok(event_stream(generation, head, "chat.completion.chunk", params.include_usage, Some(opening), to_chunk)
+        .await)
 }
 
 async fn text_completions(State(served): State<Served>, body: Body) -> Result<Response, ApiError> {

@@ -20,7 +20,11 @@ const MAX_HEADER_BYTES: usize = 64 << 10;
 ///
 /// # Errors
 /// When the listener's address is not a loopback address: requests carry no key yet, so nobody else may reach them.
-pub async fn serve(listener: TcpListener, served: Served, shutdown: impl Future<Output = ()>) -> io::Result<()> {
+pub async fn serve(
+    listener: TcpListener,
+    served: Served,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
     let address = listener.local_addr()?;
     refuse_others(address)?;
     let service = TowerToHyperService::new(router(served));

@@ -89,24 +89,34 @@ impl ModelArgs {
 impl Opened {
     /// The tokenizer and chat template.
     pub(crate) fn text(&self) -> anyhow::Result<ModelText> {
-        ModelText::from_checkpoint(&self.checkpoint).with_context(|| format!("the text side of {}", self.name))
+        ModelText::from_checkpoint(&self.checkpoint)
+            .with_context(|| format!("the text side of {}", self.name))
     }
 
     /// The context that `args` ask for, within what the model can do.
     pub(crate) fn context(&self, args: &RunArgs) -> anyhow::Result<usize> {
         let most = self.config.max_position_embeddings;
         let context = args.context.map_or(most.min(8192), |context| context as usize);
-        anyhow::ensure!(context <= most, "--context {context} is more than the {most} tokens the model was made for");
+        anyhow::ensure!(
+            context <= most,
+            "--context {context} is more than the {most} tokens the model was made for"
+        );
         Ok(context)
     }
 
     /// Starts the model and waits until it is ready. `sequences` run at a time.
-    pub(crate) fn start(&self, args: &RunArgs, placement: Placement, sequences: usize) -> anyhow::Result<Instance> {
+    pub(crate) fn start(
+        &self,
+        args: &RunArgs,
+        placement: Placement,
+        sequences: usize,
+    ) -> anyhow::Result<Instance> {
         let split = args.split;
         Shard::all(&self.config, split, is_quantized(&self.checkpoint))?;
         let context = self.context(args)?;
         let here = placement == Placement::HereIfUnsplit && split == Split::ONE;
-        let program = if here { None } else { Some(std::env::current_exe().context("finding this program")?) };
+        let program =
+            if here { None } else { Some(std::env::current_exe().context("finding this program")?) };
         // Room for two full contexts, shared by all sequences; pages that are not used take no memory.
         let pages = (2 * context).div_ceil(PAGE).max(sequences);
         // Smaller steps let the chunks of one prompt fill a pipeline.

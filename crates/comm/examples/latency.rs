@@ -32,37 +32,20 @@ fn main() -> Outcome<()> {
 }
 
 fn attach(fd: &str, rank: usize, size: usize) -> Outcome<ShmGroup> {
-    Ok(ShmGroup::attach(
-        inherited_fd(fd.parse()?)?,
-        rank,
-        size,
-        GroupOptions::default(),
-    )?)
+    Ok(ShmGroup::attach(inherited_fd(fd.parse()?)?, rank, size, GroupOptions::default())?)
 }
 
 fn connect(rank: usize, addresses: &[&str]) -> Outcome<TcpGroup> {
-    let addresses = addresses
-        .iter()
-        .map(|a| a.parse())
-        .collect::<Result<Vec<SocketAddr>, _>>()?;
+    let addresses = addresses.iter().map(|a| a.parse()).collect::<Result<Vec<SocketAddr>, _>>()?;
     let listener = TcpListenerHandle::bind(addresses[rank])?;
-    Ok(TcpGroup::connect(
-        listener,
-        rank,
-        &addresses,
-        &KEY,
-        GroupOptions::default(),
-    )?)
+    Ok(TcpGroup::connect(listener, rank, &addresses, &KEY, GroupOptions::default())?)
 }
 
 fn print_table(ranks: usize) -> Outcome<()> {
     let shm = with_peers(ranks, measure_shm)?;
     let tcp = with_peers(ranks, measure_tcp)?;
     println!("all_sum of f32, {ranks} ranks, microseconds");
-    println!(
-        "{:>9} | {:>10} {:>10} | {:>10} {:>10}",
-        "bytes", "shm median", "p99", "tcp median", "p99"
-    );
+    println!("{:>9} | {:>10} {:>10} | {:>10} {:>10}", "bytes", "shm median", "p99", "tcp median", "p99");
     for ((size, shm), tcp) in SIZES.iter().zip(shm).zip(tcp) {
         println!(
             "{size:>9} | {:>10.1} {:>10.1} | {:>10.1} {:>10.1}",
@@ -96,30 +79,18 @@ fn measure_shm(ranks: usize, peers: &mut Vec<Child>) -> Outcome<Vec<Quantiles>> 
         command.args(["shm", &rank.to_string(), &ranks.to_string(), &fd.to_string()]);
         peers.push(command.spawn()?);
     }
-    measure(&ShmGroup::attach(
-        segment.into_owned_fd(),
-        0,
-        ranks,
-        GroupOptions::default(),
-    )?)
+    measure(&ShmGroup::attach(segment.into_owned_fd(), 0, ranks, GroupOptions::default())?)
 }
 
 fn measure_tcp(ranks: usize, peers: &mut Vec<Child>) -> Outcome<Vec<Quantiles>> {
     // Free ports, found by taking them for a moment.
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let ears = (0..ranks)
-        .map(|_| TcpListenerHandle::bind(any))
-        .collect::<Result<Vec<_>, _>>()?;
+    let ears = (0..ranks).map(|_| TcpListenerHandle::bind(any)).collect::<Result<Vec<_>, _>>()?;
     let addresses: Vec<String> = ears.iter().map(|ear| ear.address().to_string()).collect();
     drop(ears);
     for rank in 1..ranks {
         let mut command = Command::new(env::current_exe()?);
-        peers.push(
-            command
-                .args(["tcp", &rank.to_string()])
-                .args(&addresses)
-                .spawn()?,
-        );
+        peers.push(command.args(["tcp", &rank.to_string()]).args(&addresses).spawn()?);
     }
     let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
     measure(&connect(0, &addresses)?)
@@ -149,8 +120,5 @@ fn measure_size(group: &dyn Group, bytes: usize) -> Outcome<Quantiles> {
     }
     times.sort_unstable();
     let micros = |time: Duration| time.as_secs_f64() * 1e6;
-    Ok(Quantiles {
-        median: micros(times[rounds / 2]),
-        p99: micros(times[rounds * 99 / 100]),
-    })
+    Ok(Quantiles { median: micros(times[rounds / 2]), p99: micros(times[rounds * 99 / 100]) })
 }

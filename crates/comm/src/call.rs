@@ -29,17 +29,9 @@ impl Op {
     }
 
     fn from_code(code: u8) -> Option<Self> {
-        [
-            Self::AllSum,
-            Self::AllMax,
-            Self::AllGather,
-            Self::Broadcast,
-            Self::Barrier,
-            Self::Send,
-            Self::Recv,
-        ]
-        .into_iter()
-        .find(|op| *op as u8 == code)
+        [Self::AllSum, Self::AllMax, Self::AllGather, Self::Broadcast, Self::Barrier, Self::Send, Self::Recv]
+            .into_iter()
+            .find(|op| *op as u8 == code)
     }
 }
 
@@ -77,18 +69,9 @@ impl Stamp {
         }
         if self.0 & !BYTES_MASK == theirs.0 & !BYTES_MASK {
             let (expected, got) = (self.bytes(), theirs.bytes());
-            return Err(CommError::SizeMismatch {
-                op: op.name(),
-                rank: peer,
-                expected,
-                got,
-            });
+            return Err(CommError::SizeMismatch { op: op.name(), rank: peer, expected, got });
         }
-        Err(CommError::OutOfStep {
-            rank: peer,
-            ours: self.to_string(),
-            theirs: theirs.to_string(),
-        })
+        Err(CommError::OutOfStep { rank: peer, ours: self.to_string(), theirs: theirs.to_string() })
     }
 }
 

@@ -97,8 +97,7 @@ pub trait Group: Send + Sync {
         if message.is_empty() {
             return Ok(());
         }
-        self.send(to, message)
-            .inspect_err(|error| abort_half_done(self, "send_message", error))
+        self.send(to, message).inspect_err(|error| abort_half_done(self, "send_message", error))
     }
 
     /// Receives one message into `message` (replacing its contents), waiting at most `within` for it to begin.
@@ -121,8 +120,7 @@ pub trait Group: Send + Sync {
         if length == 0 {
             return Ok(());
         }
-        self.recv(from, message)
-            .inspect_err(|error| abort_half_done(self, "recv_message", error))
+        self.recv(from, message).inspect_err(|error| abort_half_done(self, "recv_message", error))
     }
 
     /// [`Group::recv_message_within`] the group's deadline.
@@ -137,11 +135,7 @@ pub trait Group: Send + Sync {
 /// The length as a `usize`, when it is within the limit.
 fn check_message_length(bytes: u64) -> Result<usize, CommError> {
     let limit = MAX_MESSAGE_BYTES as u64;
-    if bytes > limit {
-        Err(CommError::MessageTooLarge { bytes, limit })
-    } else {
-        Ok(bytes as usize)
-    }
+    if bytes > limit { Err(CommError::MessageTooLarge { bytes, limit }) } else { Ok(bytes as usize) }
 }
 
 /// A message that stopped between prefix and body leaves the pair out of step, so nobody may go on.

@@ -36,11 +36,7 @@ impl Header {
 
     pub(crate) fn from_bytes(bytes: [u8; HEADER_BYTES]) -> Self {
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-        Self {
-            stamp: Stamp::from_word(word(0)),
-            sequence: word(8),
-            length: word(16),
-        }
+        Self { stamp: Stamp::from_word(word(0)), sequence: word(8), length: word(16) }
     }
 
     /// Whether this is what `peer` should have sent next.
@@ -52,12 +48,7 @@ impl Header {
         wanted.stamp.check(self.stamp, op, peer)?;
         if self.length != wanted.length {
             let (expected, got) = (wanted.length, self.length);
-            return Err(CommError::SizeMismatch {
-                op: op.name(),
-                rank: peer,
-                expected,
-                got,
-            });
+            return Err(CommError::SizeMismatch { op: op.name(), rank: peer, expected, got });
         }
         Ok(())
     }
@@ -90,11 +81,7 @@ impl<S> Stream<S> {
     fn next_header(&mut self, stamp: Stamp, length: usize) -> Header {
         let sequence = self.sequence;
         self.sequence += 1;
-        Header {
-            stamp,
-            sequence,
-            length: length as u64,
-        }
+        Header { stamp, sequence, length: length as u64 }
     }
 }
 
@@ -110,13 +97,8 @@ pub(crate) fn write_record<T: Transport + ?Sized, S: Sink>(
     let total = HEADER_BYTES + body.len();
     let mut done = 0;
     while done < total {
-        let (head, body) = (
-            &head[done.min(HEADER_BYTES)..],
-            &body[done.saturating_sub(HEADER_BYTES)..],
-        );
-        let step = wait.until(peer, || {
-            Ok(Some(stream.end.try_write(head, body)?).filter(|n| *n > 0))
-        });
+        let (head, body) = (&head[done.min(HEADER_BYTES)..], &body[done.saturating_sub(HEADER_BYTES)..]);
+        let step = wait.until(peer, || Ok(Some(stream.end.try_write(head, body)?).filter(|n| *n > 0)));
         match step {
             Ok(bytes) => done += bytes,
             Err(error) if done == 0 => {
@@ -145,9 +127,7 @@ pub(crate) fn read_record<T: Transport + ?Sized, S: Source>(
         Err(error) => return Err(error),
     }
     let wanted = stream.next_header(stamp, body.len());
-    Header::from_bytes(head)
-        .check(&wanted, wait.op, peer)
-        .map_err(|error| wait.give_up(error))?;
+    Header::from_bytes(head).check(&wanted, wait.op, peer).map_err(|error| wait.give_up(error))?;
     read_all(wait, stream, peer, body)
 }
 

@@ -119,9 +119,7 @@ mod tests {
     #[test]
     fn lengths_around_a_block() {
         for length in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1] {
-            let parts: Vec<Vec<i32>> = (1..4)
-                .map(|k| (0..length as i32).map(|i| i * k).collect())
-                .collect();
+            let parts: Vec<Vec<i32>> = (1..4).map(|k| (0..length as i32).map(|i| i * k).collect()).collect();
             let expected: Vec<i32> = (0..length as i32).map(|i| i * 6).collect();
             assert_eq!(reduced(Reduce::Sum, &parts), expected);
         }

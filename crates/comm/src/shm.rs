@@ -66,10 +66,7 @@ impl ShmGroup {
         let seat = Seat::new(rank, size, &options)?;
         let (mapping, layout) = Mapping::attach(fd.as_fd())?;
         if layout.size() != size {
-            let what = format!(
-                "the segment is for {} ranks, this rank was told {size}",
-                layout.size()
-            );
+            let what = format!("the segment is for {} ranks, this rank was told {size}", layout.size());
             return Err(CommError::Setup { what });
         }
         let shared = Arc::new(Shared {
@@ -85,17 +82,10 @@ impl ShmGroup {
         let watch = thread::Builder::new()
             .name(format!("pomar-shm-{rank}"))
             .spawn(move || liveness::keep_watch(&watcher))
-            .map_err(|source| CommError::Io {
-                what: "starting the heartbeat thread",
-                source,
-            })?;
+            .map_err(|source| CommError::Io { what: "starting the heartbeat thread", source })?;
         let group = Self {
-            outboxes: (0..size)
-                .map(|peer| Mutex::new(Stream::new(ShmSink::new(&shared, peer))))
-                .collect(),
-            inboxes: (0..size)
-                .map(|peer| Mutex::new(Stream::new(ShmSource::new(&shared, peer))))
-                .collect(),
+            outboxes: (0..size).map(|peer| Mutex::new(Stream::new(ShmSink::new(&shared, peer)))).collect(),
+            inboxes: (0..size).map(|peer| Mutex::new(Stream::new(ShmSource::new(&shared, peer)))).collect(),
             collective: Mutex::new(Turns::new(&shared)),
             shared,
             watch: Some(watch),
@@ -112,9 +102,7 @@ impl Drop for ShmGroup {
             // A panic there has been printed; there is nothing more to do about it here.
             let _ = watch.join();
         }
-        self.shared
-            .word(self.shared.seat.rank, Control::State)
-            .store(LEFT, Release);
+        self.shared.word(self.shared.seat.rank, Control::State).store(LEFT, Release);
         self.shared.ring_all();
     }
 }
@@ -157,30 +145,22 @@ impl Shared {
 
     fn take_place(&self) -> Result<(), CommError> {
         let rank = self.seat.rank;
-        self.word(rank, Control::Pid)
-            .store(u64::from(std::process::id()), Relaxed);
+        self.word(rank, Control::Pid).store(u64::from(std::process::id()), Relaxed);
         let state = self.word(rank, Control::State);
         if state.compare_exchange(FREE, JOINED, AcqRel, Relaxed).is_err() {
-            return Err(CommError::Setup {
-                what: format!("the place of rank {rank} is already taken"),
-            });
+            return Err(CommError::Setup { what: format!("the place of rank {rank} is already taken") });
         }
         Ok(())
     }
 
     fn wait_for_all(&self, within: Duration) -> Result<(), CommError> {
         let started = Instant::now();
-        while let Some(missing) = self
-            .seat
-            .peers()
-            .find(|peer| self.word(*peer, Control::State).load(Acquire) == FREE)
+        while let Some(missing) =
+            self.seat.peers().find(|peer| self.word(*peer, Control::State).load(Acquire) == FREE)
         {
             self.verdict()?;
             if started.elapsed() >= within {
-                return Err(CommError::DidNotJoin {
-                    missing,
-                    after: within,
-                });
+                return Err(CommError::DidNotJoin { missing, after: within });
             }
             thread::sleep(Duration::from_millis(1));
         }
@@ -197,10 +177,7 @@ impl Shared {
         self.reason_given.call_once(|| self.write_reason(&text));
         let word = kind << 32 | (rank as u64) << 16 | self.seat.rank as u64;
         // Release: whoever reads the word finds the reason.
-        let _ = self
-            .mapping
-            .word(VERDICT)
-            .compare_exchange(0, word, AcqRel, Relaxed);
+        let _ = self.mapping.word(VERDICT).compare_exchange(0, word, AcqRel, Relaxed);
         self.ring_all();
     }
 
@@ -211,19 +188,14 @@ impl Shared {
         // SAFETY: in the mapping, as `range` checked. Only this rank writes its reason, once, and others read it only
         // after the verdict word that follows.
         unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), start.as_ptr(), text.len()) };
-        self.word(self.seat.rank, Control::ReasonLength)
-            .store(text.len() as u64, Relaxed);
+        self.word(self.seat.rank, Control::ReasonLength).store(text.len() as u64, Relaxed);
     }
 
     fn read_reason(&self, rank: usize) -> String {
         let stated = self.word(rank, Control::ReasonLength).load(Relaxed);
-        let length = usize::try_from(stated)
-            .unwrap_or(usize::MAX)
-            .min(MAX_REASON_BYTES);
+        let length = usize::try_from(stated).unwrap_or(usize::MAX).min(MAX_REASON_BYTES);
         let mut text = [0; MAX_REASON_BYTES];
-        let start = self
-            .mapping
-            .range(self.layout.control(rank, Control::Reason), length, 8);
+        let start = self.mapping.range(self.layout.control(rank, Control::Reason), length, 8);
         // SAFETY: in the mapping, as `range` checked; written before the verdict word that we have read.
         unsafe { std::ptr::copy_nonoverlapping(start.as_ptr(), text.as_mut_ptr(), length) };
         String::from_utf8_lossy(&text[..length]).into_owned()
@@ -269,23 +241,12 @@ unsafe impl Send for SlotTable {}
 
 impl Turns {
     fn new(shared: &Shared) -> Self {
-        let Shared {
-            mapping,
-            layout,
-            seat,
-            ..
-        } = shared;
+        let Shared { mapping, layout, seat, .. } = shared;
         let slot = |rank, parity| {
-            mapping
-                .range(layout.slot(rank, parity), layout.slot_bytes(), 64)
-                .as_ptr()
-                .cast_const()
+            mapping.range(layout.slot(rank, parity), layout.slot_bytes(), 64).as_ptr().cast_const()
         };
         let table = |parity| SlotTable((0..seat.size).map(|rank| slot(rank, parity)).collect());
-        Self {
-            turn: 0,
-            slots: [table(0), table(1)],
-        }
+        Self { turn: 0, slots: [table(0), table(1)] }
     }
 
     fn parity(&self) -> usize {
@@ -293,11 +254,7 @@ impl Turns {
     }
 
     fn stamp_field(&self) -> Control {
-        if self.parity() == 0 {
-            Control::EvenStamp
-        } else {
-            Control::OddStamp
-        }
+        if self.parity() == 0 { Control::EvenStamp } else { Control::OddStamp }
     }
 }
 
@@ -331,25 +288,16 @@ impl Transport for ShmGroup {
     }
 
     fn show(&self, _: &Wait<'_, Self>, turns: &mut Turns, step: Step, mine: &[u8]) -> Result<(), CommError> {
-        let Shared {
-            layout,
-            seat,
-            mapping,
-            ..
-        } = &*self.shared;
+        let Shared { layout, seat, mapping, .. } = &*self.shared;
         turns.turn += 1;
         let slot = mapping.range(layout.slot(seat.rank, turns.parity()), mine.len(), 64);
         debug_assert!(mine.len() <= layout.slot_bytes());
         // SAFETY: in the mapping, as `range` checked, and this rank's own slot. No peer reads it now: all have published
         // the turn before, so they are through with the one before that, which used this slot last.
         unsafe { std::ptr::copy_nonoverlapping(mine.as_ptr(), slot.as_ptr(), mine.len()) };
-        self.shared
-            .word(seat.rank, turns.stamp_field())
-            .store(step.stamp.word(), Relaxed);
+        self.shared.word(seat.rank, turns.stamp_field()).store(step.stamp.word(), Relaxed);
         // Release: whoever sees the turn sees slot and stamp.
-        self.shared
-            .word(seat.rank, Control::Turn)
-            .store(turns.turn, Release);
+        self.shared.word(seat.rank, Control::Turn).store(turns.turn, Release);
         for peer in seat.peers() {
             self.shared.bell_of(peer).ring();
         }
@@ -365,14 +313,10 @@ impl Transport for ShmGroup {
         for peer in self.shared.seat.peers() {
             let published = self.shared.word(peer, Control::Turn);
             // Acquire: pairs with the Release in `show`.
-            let turn = wait.until(peer, || {
-                Ok(Some(published.load(Acquire)).filter(|turn| *turn >= turns.turn))
-            })?;
+            let turn =
+                wait.until(peer, || Ok(Some(published.load(Acquire)).filter(|turn| *turn >= turns.turn)))?;
             if turn > turns.turn + 1 {
-                let what = format!(
-                    "it is at exchange {turn} before this rank finished {}",
-                    turns.turn
-                );
+                let what = format!("it is at exchange {turn} before this rank finished {}", turns.turn);
                 return Err(CommError::Protocol { rank: peer, what });
             }
             let theirs = Stamp::from_word(self.shared.word(peer, turns.stamp_field()).load(Relaxed));
@@ -397,11 +341,7 @@ impl Transport for ShmGroup {
 /// The ring that goes from one rank to another.
 fn ring_memory(shared: &Arc<Shared>, from: usize, to: usize) -> RingMemory {
     let Shared { layout, mapping, .. } = &**shared;
-    let base = mapping.range(
-        layout.ring(from, to),
-        crate::spsc::CURSOR_BYTES + layout.ring_bytes(),
-        64,
-    );
+    let base = mapping.range(layout.ring(from, to), crate::spsc::CURSOR_BYTES + layout.ring_bytes(), 64);
     // SAFETY: in the mapping and aligned, as `range` checked; zeros when the segment was made; `shared` owns the mapping;
     // each rank makes one writer and one reader per peer, in `attach`, and its place can be taken only once; the
     // capacity is a power of two by the layout's checks.
@@ -409,10 +349,7 @@ fn ring_memory(shared: &Arc<Shared>, from: usize, to: usize) -> RingMemory {
 }
 
 fn corrupt(peer: usize) -> CommError {
-    CommError::Protocol {
-        rank: peer,
-        what: "a ring's cursor is out of bounds".into(),
-    }
+    CommError::Protocol { rank: peer, what: "a ring's cursor is out of bounds".into() }
 }
 
 /// Bytes to one peer.
@@ -426,11 +363,7 @@ pub(crate) struct ShmSink {
 impl ShmSink {
     fn new(shared: &Arc<Shared>, peer: usize) -> Self {
         let writer = Writer::new(ring_memory(shared, shared.seat.rank, peer));
-        Self {
-            writer,
-            shared: Arc::clone(shared),
-            peer,
-        }
+        Self { writer, shared: Arc::clone(shared), peer }
     }
 }
 
@@ -459,11 +392,7 @@ pub(crate) struct ShmSource {
 impl ShmSource {
     fn new(shared: &Arc<Shared>, peer: usize) -> Self {
         let reader = Reader::new(ring_memory(shared, peer, shared.seat.rank));
-        Self {
-            reader,
-            shared: Arc::clone(shared),
-            peer,
-        }
+        Self { reader, shared: Arc::clone(shared), peer }
     }
 }
 

@@ -20,10 +20,7 @@ impl SoloGroup {
     /// A group of one rank.
     #[must_use]
     pub fn new() -> Self {
-        let group = Self {
-            verdict: VerdictCell::default(),
-            deadline_ms: AtomicU64::new(0),
-        };
+        let group = Self { verdict: VerdictCell::default(), deadline_ms: AtomicU64::new(0) };
         group.set_deadline(GroupOptions::default().deadline);
         group
     }
@@ -49,8 +46,7 @@ impl Group for SoloGroup {
     }
 
     fn set_deadline(&self, deadline: Duration) {
-        self.deadline_ms
-            .store(u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX), Relaxed);
+        self.deadline_ms.store(u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX), Relaxed);
     }
 
     fn all_sum(&self, _: BufferMut<'_>) -> Result<(), CommError> {
@@ -64,11 +60,7 @@ impl Group for SoloGroup {
     fn all_gather(&self, mine: &[u8], all: &mut [u8]) -> Result<(), CommError> {
         self.verdict.check()?;
         if all.len() != mine.len() {
-            return Err(CommError::BufferSize {
-                op: "all_gather",
-                expected: mine.len(),
-                got: all.len(),
-            });
+            return Err(CommError::BufferSize { op: "all_gather", expected: mine.len(), got: all.len() });
         }
         all.copy_from_slice(mine);
         Ok(())
@@ -76,11 +68,7 @@ impl Group for SoloGroup {
 
     fn broadcast(&self, root: usize, _: &mut [u8]) -> Result<(), CommError> {
         self.verdict.check()?;
-        if root == 0 {
-            Ok(())
-        } else {
-            Err(CommError::NoSuchPeer { rank: root, size: 1 })
-        }
+        if root == 0 { Ok(()) } else { Err(CommError::NoSuchPeer { rank: root, size: 1 }) }
     }
 
     fn barrier(&self) -> Result<(), CommError> {
@@ -96,9 +84,6 @@ impl Group for SoloGroup {
     }
 
     fn abort(&self, reason: &str) {
-        self.verdict.set(Verdict::Aborted {
-            by: 0,
-            reason: cut_reason(reason).to_owned(),
-        });
+        self.verdict.set(Verdict::Aborted { by: 0, reason: cut_reason(reason).to_owned() });
     }
 }

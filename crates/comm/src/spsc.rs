@@ -50,11 +50,7 @@ impl RingMemory {
     /// through one [`Writer`] and one [`Reader`] at most; `capacity` is a power of two.
     pub(crate) unsafe fn new(base: NonNull<u8>, capacity: usize, owner: Owner) -> Self {
         debug_assert!(capacity.is_power_of_two() && base.addr().get().is_multiple_of(64));
-        Self {
-            base,
-            capacity,
-            _owner: owner,
-        }
+        Self { base, capacity, _owner: owner }
     }
 
     fn written(&self) -> &AtomicU64 {
@@ -84,10 +80,7 @@ impl RingMemory {
 
 /// Bytes from one cursor to another that is ahead of it, or level. Counts of 2^64 bytes never wrap.
 fn distance(behind: u64, ahead: u64) -> Result<usize, Corrupt> {
-    ahead
-        .checked_sub(behind)
-        .and_then(|bytes| usize::try_from(bytes).ok())
-        .ok_or(Corrupt)
+    ahead.checked_sub(behind).and_then(|bytes| usize::try_from(bytes).ok()).ok_or(Corrupt)
 }
 
 /// The side that puts bytes in.
@@ -101,11 +94,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(ring: RingMemory) -> Self {
-        Self {
-            ring,
-            cursor: 0,
-            reader_seen: 0,
-        }
+        Self { ring, cursor: 0, reader_seen: 0 }
     }
 
     /// Puts in as much of `bytes` as fits and says how much that was.
@@ -114,11 +103,7 @@ impl Writer {
         if space < bytes.len() {
             // Acquire: the reader has finished copying the bytes that it gives back.
             let seen = self.ring.read().load(Acquire);
-            space = self
-                .ring
-                .capacity
-                .checked_sub(distance(seen, self.cursor)?)
-                .ok_or(Corrupt)?;
+            space = self.ring.capacity.checked_sub(distance(seen, self.cursor)?).ok_or(Corrupt)?;
             self.reader_seen = seen;
         }
         let length = space.min(bytes.len());
@@ -147,11 +132,7 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn new(ring: RingMemory) -> Self {
-        Self {
-            ring,
-            cursor: 0,
-            writer_seen: 0,
-        }
+        Self { ring, cursor: 0, writer_seen: 0 }
     }
 
     /// Takes out as much as there is, at most `into.len()` bytes, and says how much that was.

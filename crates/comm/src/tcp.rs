@@ -69,10 +69,7 @@ impl TcpListenerHandle {
     /// # Errors
     /// [`CommError::NotLoopback`] for an address that others can reach; [`CommError::Io`] when it is in use.
     pub fn bind(address: SocketAddr) -> Result<Self, CommError> {
-        let io_error = |source| CommError::Io {
-            what: "listening for the other ranks",
-            source,
-        };
+        let io_error = |source| CommError::Io { what: "listening for the other ranks", source };
         check_loopback(address)?;
         let listener = TcpListener::bind(address).map_err(io_error)?;
         let address = listener.local_addr().map_err(io_error)?;
@@ -87,11 +84,7 @@ impl TcpListenerHandle {
 }
 
 fn check_loopback(address: SocketAddr) -> Result<(), CommError> {
-    if address.ip().is_loopback() {
-        Ok(())
-    } else {
-        Err(CommError::NotLoopback { address })
-    }
+    if address.ip().is_loopback() { Ok(()) } else { Err(CommError::NotLoopback { address }) }
 }
 
 /// A rank's part in a TCP mesh. Dropping it says goodbye and closes the connections.
@@ -128,36 +121,20 @@ impl TcpGroup {
         options: GroupOptions,
     ) -> Result<Self, CommError> {
         let seat = Seat::new(rank, addresses.len(), &options)?;
-        addresses
-            .iter()
-            .try_for_each(|address| check_loopback(*address))?;
-        let plan = setup::Plan {
-            rank,
-            addresses,
-            key,
-            within: options.join_deadline,
-        };
+        addresses.iter().try_for_each(|address| check_loopback(*address))?;
+        let plan = setup::Plan { rank, addresses, key, within: options.join_deadline };
         let sockets = setup::connect_all(&plan, &listener.listener)?;
 
         let common = Arc::<Common>::default();
         let mut peers = Vec::with_capacity(seat.size);
         let mut channels = Vec::with_capacity(seat.size);
         for (peer, socket) in sockets.into_iter().enumerate() {
-            let (peer, channel) = socket
-                .map(|socket| open(peer, socket, &common))
-                .transpose()?
-                .unzip();
+            let (peer, channel) = socket.map(|socket| open(peer, socket, &common)).transpose()?.unzip();
             peers.push(peer);
             channels.push(channel);
         }
         let collective = Mutex::new(Exchange::new(channels));
-        let mut group = Self {
-            seat,
-            common,
-            peers,
-            collective,
-            threads: Vec::new(),
-        };
+        let mut group = Self { seat, common, peers, collective, threads: Vec::new() };
         group.start_threads(options.dead_after)?;
         Ok(group)
     }
@@ -171,34 +148,26 @@ impl TcpGroup {
         let links: Vec<_> = self.links().map(Arc::clone).collect();
         let name = format!("pomar-tcp-{}", self.seat.rank);
         for link in links.iter().map(Arc::clone) {
-            let reading = thread::Builder::new()
-                .name(name.clone())
-                .spawn(move || link.keep_reading());
+            let reading = thread::Builder::new().name(name.clone()).spawn(move || link.keep_reading());
             self.threads.push(reading.map_err(thread_error)?);
         }
         let common = Arc::clone(&self.common);
-        let beating = thread::Builder::new()
-            .name(name)
-            .spawn(move || keep_beating(&common, &links, dead_after));
+        let beating =
+            thread::Builder::new().name(name).spawn(move || keep_beating(&common, &links, dead_after));
         self.threads.push(beating.map_err(thread_error)?);
         Ok(())
     }
 }
 
 fn thread_error(source: std::io::Error) -> CommError {
-    CommError::Io {
-        what: "starting a connection's thread",
-        source,
-    }
+    CommError::Io { what: "starting a connection's thread", source }
 }
 
 /// A peer over a proved connection, and its collective channel.
 fn open(peer: usize, socket: TcpStream, common: &Arc<Common>) -> Result<(Peer, Channel), CommError> {
     let opened = Link::new(peer, socket, common);
-    let (link, [to_point, to_all]) = opened.map_err(|source| CommError::Io {
-        what: "preparing a connection",
-        source,
-    })?;
+    let (link, [to_point, to_all]) =
+        opened.map_err(|source| CommError::Io { what: "preparing a connection", source })?;
     let outbox = Mutex::new(Stream::new(TcpSink::new(&link, POINT_TO_POINT)));
     let inbox = Mutex::new(Stream::new(TcpSource::new(&link, POINT_TO_POINT, to_point)));
     let channel = Channel {
@@ -222,10 +191,7 @@ fn keep_beating(common: &Common, links: &[Arc<Link>], dead_after: Duration) {
             let silent = silence.observe(link.heard(), passed, BEAT * 2);
             if silent > dead_after && !link.has_left() {
                 let what = format!("no sign of life for {silent:.1?}; is its process stopped?");
-                common.end(Verdict::Dead {
-                    rank: link.peer,
-                    what,
-                });
+                common.end(Verdict::Dead { rank: link.peer, what });
             }
             if link.beat() {
                 pause = TELL_AGAIN;
@@ -282,9 +248,7 @@ impl PieceTable {
     fn new(ranks: usize) -> Self {
         let memory = HeapMemory::zeroed(ranks * PIECE_BYTES);
         let base = memory.start().as_ptr();
-        let starts = (0..ranks)
-            .map(|rank| base.wrapping_add(rank * PIECE_BYTES).cast_const())
-            .collect();
+        let starts = (0..ranks).map(|rank| base.wrapping_add(rank * PIECE_BYTES).cast_const()).collect();
         Self { starts, memory }
     }
 
@@ -335,13 +299,7 @@ impl TcpGroup {
         // Everyone's part of my section comes to me.
         let bytes = data.as_bytes_mut();
         for channel in channels.iter_mut().flatten() {
-            write_record(
-                wait,
-                &mut channel.sink,
-                channel.peer,
-                stamp,
-                &bytes[in_bytes(channel.peer)],
-            )?;
+            write_record(wait, &mut channel.sink, channel.peer, stamp, &bytes[in_bytes(channel.peer)])?;
         }
         let mine = in_bytes(own);
         pieces.room(own, mine.len()).copy_from_slice(&bytes[mine.clone()]);
@@ -400,10 +358,7 @@ impl Transport for TcpGroup {
         mine: &[u8],
     ) -> Result<(), CommError> {
         self.send_to_all(wait, &mut state.channels, step.stamp, mine)?;
-        state
-            .pieces
-            .room(self.seat.rank, mine.len())
-            .copy_from_slice(mine);
+        state.pieces.room(self.seat.rank, mine.len()).copy_from_slice(mine);
         Ok(())
     }
 
@@ -429,11 +384,7 @@ impl Transport for TcpGroup {
     ) -> Result<(), CommError> {
         let stamp = Stamp::pack(wait.op, data.dtype() as u8, data.byte_len());
         let by_sections = self.seat.size > 2 && data.byte_len() >= LONG_BYTES;
-        let most = if by_sections {
-            self.seat.size * PIECE_BYTES
-        } else {
-            PIECE_BYTES
-        };
+        let most = if by_sections { self.seat.size * PIECE_BYTES } else { PIECE_BYTES };
         for_each_span(data.len(), most / data.dtype().bytes(), |span| {
             let part = data.part(span);
             if by_sections {

@@ -38,9 +38,7 @@ impl Seat {
     pub(crate) fn new(rank: usize, size: usize, options: &GroupOptions) -> Result<Self, CommError> {
         check_size(size)?;
         if rank >= size {
-            return Err(CommError::Setup {
-                what: format!("rank {rank} of {size}: ranks count from 0"),
-            });
+            return Err(CommError::Setup { what: format!("rank {rank} of {size}: ranks count from 0") });
         }
         let seat = Self {
             rank,
@@ -64,8 +62,7 @@ impl Seat {
 
     fn set_deadline(&self, deadline: Duration) {
         // More than 500 years is for ever.
-        self.deadline_nanos
-            .store(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        self.deadline_nanos.store(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 }
 
@@ -75,9 +72,7 @@ pub(crate) fn check_size(size: usize) -> Result<(), CommError> {
     if (1..=MAX_RANKS).contains(&size) {
         return Ok(());
     }
-    Err(CommError::Setup {
-        what: format!("{size} ranks; a group has 1 to {MAX_RANKS}"),
-    })
+    Err(CommError::Setup { what: format!("{size} ranks; a group has 1 to {MAX_RANKS}") })
 }
 
 /// Every rank's piece in one exchange: one pointer per rank, valid for [`Step::bytes_of`] that rank and aligned to 64
@@ -97,11 +92,7 @@ pub(crate) struct Step {
 impl Step {
     /// Length of one rank's piece.
     pub(crate) fn bytes_of(&self, rank: usize) -> usize {
-        if self.only_from.is_none_or(|root| root == rank) {
-            self.bytes
-        } else {
-            0
-        }
+        if self.only_from.is_none_or(|root| root == rank) { self.bytes } else { 0 }
     }
 }
 
@@ -178,11 +169,7 @@ pub(crate) trait Transport: Send + Sync {
         (how, stamp): (Reduce, Stamp),
         mut part: BufferMut<'_>,
     ) -> Result<(), CommError> {
-        let step = Step {
-            stamp,
-            bytes: part.byte_len(),
-            only_from: None,
-        };
+        let step = Step { stamp, bytes: part.byte_len(), only_from: None };
         self.show(wait, state, step, part.as_bytes_mut())?;
         let pieces = self.look(wait, state, step)?;
         // SAFETY: `look` gives one pointer per rank, valid for `step.bytes` and aligned to 64, into memory that belongs
@@ -235,10 +222,7 @@ trait Calls: Transport + Sized {
     }
 
     fn no_such_peer(&self, rank: usize) -> CommError {
-        CommError::NoSuchPeer {
-            rank,
-            size: self.seat().size,
-        }
+        CommError::NoSuchPeer { rank, size: self.seat().size }
     }
 }
 
@@ -267,34 +251,22 @@ impl<T: Transport> Group for T {
     }
 
     fn all_sum(&self, data: BufferMut<'_>) -> Result<(), CommError> {
-        self.collectively(Op::AllSum, |wait, state| {
-            self.reduce_all(wait, state, Reduce::Sum, data)
-        })
+        self.collectively(Op::AllSum, |wait, state| self.reduce_all(wait, state, Reduce::Sum, data))
     }
 
     fn all_max(&self, data: BufferMut<'_>) -> Result<(), CommError> {
-        self.collectively(Op::AllMax, |wait, state| {
-            self.reduce_all(wait, state, Reduce::Max, data)
-        })
+        self.collectively(Op::AllMax, |wait, state| self.reduce_all(wait, state, Reduce::Max, data))
     }
 
     fn all_gather(&self, mine: &[u8], all: &mut [u8]) -> Result<(), CommError> {
         let expected = mine.len() * self.seat().size;
         if all.len() != expected {
-            return Err(CommError::BufferSize {
-                op: Op::AllGather.name(),
-                expected,
-                got: all.len(),
-            });
+            return Err(CommError::BufferSize { op: Op::AllGather.name(), expected, got: all.len() });
         }
         let stamp = Stamp::pack(Op::AllGather, 0, mine.len());
         self.collectively(Op::AllGather, |wait, state| {
             for_each_span(mine.len(), self.piece_bytes(), |span| {
-                let step = Step {
-                    stamp,
-                    bytes: span.len(),
-                    only_from: None,
-                };
+                let step = Step { stamp, bytes: span.len(), only_from: None };
                 self.show(wait, state, step, &mine[span.clone()])?;
                 for (rank, piece) in self.look(wait, state, step)?.iter().enumerate() {
                     let start = rank * mine.len() + span.start;
@@ -316,11 +288,7 @@ impl<T: Transport> Group for T {
         self.collectively(Op::Broadcast, |wait, state| {
             for_each_span(data.len(), self.piece_bytes(), |span| {
                 let part = &mut data[span];
-                let step = Step {
-                    stamp,
-                    bytes: part.len(),
-                    only_from: Some(root),
-                };
+                let step = Step { stamp, bytes: part.len(), only_from: Some(root) };
                 self.show(wait, state, step, &part[..step.bytes_of(rank)])?;
                 let pieces = self.look(wait, state, step)?;
                 if rank != root {
@@ -333,11 +301,7 @@ impl<T: Transport> Group for T {
     }
 
     fn barrier(&self) -> Result<(), CommError> {
-        let step = Step {
-            stamp: Stamp::pack(Op::Barrier, 0, 0),
-            bytes: 0,
-            only_from: None,
-        };
+        let step = Step { stamp: Stamp::pack(Op::Barrier, 0, 0), bytes: 0, only_from: None };
         self.collectively(Op::Barrier, |wait, state| {
             self.show(wait, state, step, &[])?;
             self.look(wait, state, step).map(|_| ())
@@ -348,32 +312,17 @@ impl<T: Transport> Group for T {
         let outbox = self.outbox(to).ok_or_else(|| self.no_such_peer(to))?;
         self.verdict()?;
         let wait = Wait::new(self, Op::Send, self.seat().deadline());
-        record::write_record(
-            &wait,
-            &mut lock(outbox),
-            to,
-            Stamp::pack(Op::Send, 0, data.len()),
-            data,
-        )
+        record::write_record(&wait, &mut lock(outbox), to, Stamp::pack(Op::Send, 0, data.len()), data)
     }
 
     fn recv_within(&self, from: usize, data: &mut [u8], within: Duration) -> Result<(), CommError> {
         let inbox = self.inbox(from).ok_or_else(|| self.no_such_peer(from))?;
         self.verdict()?;
         let wait = Wait::new(self, Op::Recv, within);
-        record::read_record(
-            &wait,
-            &mut lock(inbox),
-            from,
-            Stamp::pack(Op::Send, 0, data.len()),
-            data,
-        )
+        record::read_record(&wait, &mut lock(inbox), from, Stamp::pack(Op::Send, 0, data.len()), data)
     }
 
     fn abort(&self, reason: &str) {
-        self.end(Verdict::Aborted {
-            by: self.seat().rank,
-            reason: cut_reason(reason).to_owned(),
-        });
+        self.end(Verdict::Aborted { by: self.seat().rank, reason: cut_reason(reason).to_owned() });
     }
 }

@@ -39,9 +39,7 @@ impl Patience {
     pub(crate) fn new(chosen: Option<Duration>, ranks: usize) -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let by_cores = if ranks <= cores { SPIN_FOR } else { Duration::ZERO };
-        Self {
-            spin: chosen.unwrap_or(by_cores),
-        }
+        Self { spin: chosen.unwrap_or(by_cores) }
     }
 }
 
@@ -105,12 +103,7 @@ pub(crate) struct Wait<'a, T: ?Sized> {
 
 impl<'a, T: Transport + ?Sized> Wait<'a, T> {
     pub(crate) fn new(transport: &'a T, op: Op, within: Duration) -> Self {
-        Self {
-            transport,
-            op,
-            started: Instant::now(),
-            within,
-        }
+        Self { transport, op, started: Instant::now(), within }
     }
 
     /// Passes `error` on after telling all ranks, because this call ended half done and nobody can go on.
@@ -118,20 +111,11 @@ impl<'a, T: Transport + ?Sized> Wait<'a, T> {
         let verdict = match &error {
             // Known to all already.
             CommError::Aborted { .. } => return error,
-            CommError::PeerDead { rank, what } => Verdict::Dead {
-                rank: *rank,
-                what: what.clone(),
-            },
-            CommError::Protocol { rank, what } => Verdict::Broken {
-                rank: *rank,
-                what: what.clone(),
-            },
+            CommError::PeerDead { rank, what } => Verdict::Dead { rank: *rank, what: what.clone() },
+            CommError::Protocol { rank, what } => Verdict::Broken { rank: *rank, what: what.clone() },
             other => {
                 let reason = format!("{} failed: {other}", self.op.name());
-                Verdict::Aborted {
-                    by: self.transport.seat().rank,
-                    reason,
-                }
+                Verdict::Aborted { by: self.transport.seat().rank, reason }
             }
         };
         self.transport.end(verdict);
@@ -186,17 +170,10 @@ impl<'a, T: Transport + ?Sized> Wait<'a, T> {
         }
         self.transport.verdict()?;
         if left {
-            return Err(CommError::PeerDead {
-                rank: peer,
-                what: "it left the group".into(),
-            });
+            return Err(CommError::PeerDead { rank: peer, what: "it left the group".into() });
         }
         if self.started.elapsed() >= self.within {
-            return Err(CommError::Timeout {
-                op: self.op.name(),
-                after: self.within,
-                waiting_for: peer,
-            });
+            return Err(CommError::Timeout { op: self.op.name(), after: self.within, waiting_for: peer });
         }
         Ok(None)
     }
@@ -220,15 +197,7 @@ mod system {
         };
         // SAFETY: a live, aligned 32-bit word and a timespec that outlives the call. Every way it returns (woken, word
         // changed, timed out, signal) means the same to the caller: look again.
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                word.as_ptr(),
-                libc::FUTEX_WAIT,
-                seen,
-                &raw const timeout,
-            )
-        };
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, &raw const timeout) };
     }
 }
 

@@ -73,7 +73,9 @@ impl Config {
         match (checkpoint.metadata(), checkpoint.config()) {
             (Some(metadata), _) => from_gguf(&GgufKeys { file, metadata }, checkpoint),
             (None, Some(config)) => from_json(&JsonKeys { file: format!("{file}/config.json"), config }),
-            (None, None) => Err(EngineError::Config { file, what: "there is no config.json beside the weights".into() }),
+            (None, None) => {
+                Err(EngineError::Config { file, what: "there is no config.json beside the weights".into() })
+            }
         }
     }
 
@@ -108,7 +110,11 @@ impl Config {
             return wrong(format!("rms_norm_eps is {}", self.rms_norm_eps));
         }
         if 2 * self.rope.inv_freq.len() > self.head_dim {
-            return wrong(format!("the rotary dimension {} exceeds head_dim {}", 2 * self.rope.inv_freq.len(), self.head_dim));
+            return wrong(format!(
+                "the rotary dimension {} exceeds head_dim {}",
+                2 * self.rope.inv_freq.len(),
+                self.head_dim
+            ));
         }
         Ok(self)
     }
@@ -164,7 +170,9 @@ fn from_json(keys: &JsonKeys) -> Result<Config, EngineError> {
     let head_dim = match keys.optional_dimension("head_dim", MAX_DIMENSION)? {
         Some(head_dim) => head_dim,
         None if hidden_size.is_multiple_of(heads) => hidden_size / heads,
-        None => return Err(keys.wrong(format!("hidden_size {hidden_size} is no multiple of {heads} heads"))),
+        None => {
+            return Err(keys.wrong(format!("hidden_size {hidden_size} is no multiple of {heads} heads")));
+        }
     };
     let windowed = keys.config.get("use_sliding_window").is_none() || keys.flag("use_sliding_window");
     let max_position_embeddings = keys.dimension("max_position_embeddings", u32::MAX.into())?;
@@ -209,7 +217,9 @@ impl GgufKeys<'_> {
     }
 
     pub(crate) fn optional_dimension(&self, key: &str, max: u64) -> Result<Option<usize>, EngineError> {
-        let Some(value) = self.metadata.get(key) else { return Ok(None) };
+        let Some(value) = self.metadata.get(key) else {
+            return Ok(None);
+        };
         match value.as_u64() {
             Some(n) if (1..=max).contains(&n) => Ok(Some(n as usize)),
             _ => Err(self.wrong(format!("{key} must be a whole number from 1 to {max}"))),
@@ -226,7 +236,9 @@ fn from_gguf(keys: &GgufKeys, checkpoint: &Checkpoint) -> Result<Config, EngineE
     let head_dim = match keys.optional_dimension(&key("attention.key_length"), MAX_DIMENSION)? {
         Some(head_dim) => head_dim,
         None if hidden_size.is_multiple_of(heads) => hidden_size / heads,
-        None => return Err(keys.wrong(format!("embedding_length {hidden_size} is no multiple of {heads} heads"))),
+        None => {
+            return Err(keys.wrong(format!("embedding_length {hidden_size} is no multiple of {heads} heads")));
+        }
     };
     let config = Config {
         model_type: model_type.into(),

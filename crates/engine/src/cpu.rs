@@ -97,7 +97,9 @@ fn format_of(tensor: &str, dtype: DType) -> Result<Format, EngineError> {
         DType::Q4K => Format::Q4_K,
         DType::Q5K => Format::Q5_K,
         DType::Q6K => Format::Q6_K,
-        other => return Err(EngineError::Format { tensor: tensor.into(), format: other.name() }),
+        other => {
+            return Err(EngineError::Format { tensor: tensor.into(), format: other.name() });
+        }
     })
 }
 
@@ -179,7 +181,8 @@ impl Backend for Cpu {
     }
 
     fn select_rows(&self, x: &Tensor, rows: &[usize]) -> Tensor {
-        let values = rows.iter().flat_map(|row| &x.values[row * x.width..(row + 1) * x.width]).copied().collect();
+        let values =
+            rows.iter().flat_map(|row| &x.values[row * x.width..(row + 1) * x.width]).copied().collect();
         Tensor { values, width: x.width }
     }
 
@@ -245,7 +248,14 @@ impl Backend for Cpu {
         rope(&self.pool, &mut x.values, x.width / head_dim, head_dim, &rotation.table, rotation.style);
     }
 
-    fn write_cache(&self, cache: &mut Cache, spec: &AttentionSpec, keys: &Tensor, values: &Tensor, step: &Step) {
+    fn write_cache(
+        &self,
+        cache: &mut Cache,
+        spec: &AttentionSpec,
+        keys: &Tensor,
+        values: &Tensor,
+        step: &Step,
+    ) {
         write_kv(
             &spec.shape(None),
             &mut cache.keys,

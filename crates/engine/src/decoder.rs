@@ -116,7 +116,12 @@ pub trait Model {
     ///
     /// # Errors
     /// [`EngineError::Step`] when the step or its input does not fit; [`EngineError::Comm`] about the stage's ranks.
-    fn forward(&mut self, step: &Step, input: Activations, group: &dyn Group) -> Result<Activations, EngineError>;
+    fn forward(
+        &mut self,
+        step: &Step,
+        input: Activations,
+        group: &dyn Group,
+    ) -> Result<Activations, EngineError>;
 
     /// Bytes of weights in memory.
     fn weight_bytes(&self) -> usize;
@@ -134,8 +139,12 @@ pub fn load<B: Backend>(
     pages: usize,
 ) -> Result<Box<dyn Model>, EngineError> {
     match config.architecture {
-        Architecture::Llama => Ok(Box::new(Decoder::<B, LlamaLayer<B>>::load(backend, checkpoint, config, shard, pages)?)),
-        Architecture::Qwen3 => Ok(Box::new(Decoder::<B, Qwen3Layer<B>>::load(backend, checkpoint, config, shard, pages)?)),
+        Architecture::Llama => {
+            Ok(Box::new(Decoder::<B, LlamaLayer<B>>::load(backend, checkpoint, config, shard, pages)?))
+        }
+        Architecture::Qwen3 => {
+            Ok(Box::new(Decoder::<B, Qwen3Layer<B>>::load(backend, checkpoint, config, shard, pages)?))
+        }
     }
 }
 
@@ -186,7 +195,12 @@ impl<B: Backend, L: Layer<B>> Decoder<B, L> {
 }
 
 impl<B: Backend, L: Layer<B>> Model for Decoder<B, L> {
-    fn forward(&mut self, step: &Step, input: Activations, group: &dyn Group) -> Result<Activations, EngineError> {
+    fn forward(
+        &mut self,
+        step: &Step,
+        input: Activations,
+        group: &dyn Group,
+    ) -> Result<Activations, EngineError> {
         step.check(self.config.vocab_size, self.pages)?;
         let mut x = self.input(step, input)?;
         let rotation = self.backend.rotation(&self.config.rope, &step.positions());
@@ -194,7 +208,9 @@ impl<B: Backend, L: Layer<B>> Model for Decoder<B, L> {
         for layer in &mut self.layers {
             x = layer.forward(&pass, x)?;
         }
-        let Some(head) = &self.head else { return Ok(Activations::Hidden(self.backend.to_host(x))) };
+        let Some(head) = &self.head else {
+            return Ok(Activations::Hidden(self.backend.to_host(x)));
+        };
         let wanted = step.wanted_rows();
         if wanted.is_empty() {
             return Ok(Activations::Logits(Vec::new()));

@@ -45,7 +45,9 @@ pub enum EngineError {
         expected: Vec<usize>,
     },
     /// A tensor in a number format that the backend can't multiply.
-    #[error("{tensor}: weights in {format} can't be used; convert the model to bf16 or a GGUF type such as Q8_0")]
+    #[error(
+        "{tensor}: weights in {format} can't be used; convert the model to bf16 or a GGUF type such as Q8_0"
+    )]
     Format {
         /// The tensor's name in the file.
         tensor: String,

@@ -90,7 +90,13 @@ impl<'a, B: Backend> Loader<'a, B> {
     /// # Errors
     /// As [`Loader::vector`], and [`EngineError::Format`] or [`EngineError::Pack`] from the backend.
     pub fn linear(&self, name: &str, out: Axis) -> Result<Linear<B>, EngineError> {
-        let weight = self.matrix(&format!("{name}.weight"), out, Axis::Hidden, self.range(out), 0..self.len(Axis::Hidden))?;
+        let weight = self.matrix(
+            &format!("{name}.weight"),
+            out,
+            Axis::Hidden,
+            self.range(out),
+            0..self.len(Axis::Hidden),
+        )?;
         let bias = self.bias(name, out, self.range(out))?;
         Ok(Linear { weight, bias })
     }
@@ -101,7 +107,8 @@ impl<'a, B: Backend> Loader<'a, B> {
     /// As [`Loader::linear`].
     pub fn summed_linear(&self, name: &str, inputs: Axis) -> Result<SummedLinear<B>, EngineError> {
         let hidden = 0..self.len(Axis::Hidden);
-        let weight = self.matrix(&format!("{name}.weight"), Axis::Hidden, inputs, hidden.clone(), self.range(inputs))?;
+        let weight =
+            self.matrix(&format!("{name}.weight"), Axis::Hidden, inputs, hidden.clone(), self.range(inputs))?;
         let bias = self.bias(name, Axis::Hidden, hidden)?;
         Ok(SummedLinear { weight, bias })
     }
@@ -132,7 +139,12 @@ impl<'a, B: Backend> Loader<'a, B> {
         let spec = AttentionSpec {
             head_dim: self.config.head_dim,
             kv_heads: self.shard.kv_heads.len(),
-            kv_of_head: self.shard.heads.clone().map(|head| head / group - self.shard.kv_heads.start).collect(),
+            kv_of_head: self
+                .shard
+                .heads
+                .clone()
+                .map(|head| head / group - self.shard.kv_heads.start)
+                .collect(),
             scale: 1.0 / (self.config.head_dim as f32).sqrt(),
         };
         let cache = self.backend.cache(&spec, self.pages);
@@ -182,7 +194,8 @@ impl<'a, B: Backend> Loader<'a, B> {
 
     /// The shard's part of an axis, in elements.
     fn range(&self, axis: Axis) -> Range<usize> {
-        let of_heads = |heads: &Range<usize>| heads.start * self.config.head_dim..heads.end * self.config.head_dim;
+        let of_heads =
+            |heads: &Range<usize>| heads.start * self.config.head_dim..heads.end * self.config.head_dim;
         match axis {
             Axis::Hidden => 0..self.config.hidden_size,
             Axis::Heads => of_heads(&self.shard.heads),
@@ -237,8 +250,12 @@ fn gguf_name(name: &str) -> String {
         ("mlp.up_proj", "ffn_up"),
         ("mlp.down_proj", "ffn_down"),
     ];
-    let Some((stem, kind)) = name.rsplit_once('.') else { return name.into() };
-    let find = |table: &[(&str, &str)], stem: &str| table.iter().find(|(hf, _)| *hf == stem).map(|(_, gguf)| gguf.to_string());
+    let Some((stem, kind)) = name.rsplit_once('.') else {
+        return name.into();
+    };
+    let find = |table: &[(&str, &str)], stem: &str| {
+        table.iter().find(|(hf, _)| *hf == stem).map(|(_, gguf)| gguf.to_string())
+    };
     let in_layer = || {
         let (layer, part) = stem.strip_prefix("model.layers.")?.split_once('.')?;
         Some(format!("blk.{layer}.{}", find(&LAYER, part)?))

@@ -29,7 +29,11 @@ pub struct Rope {
 
 impl Rope {
     /// From config.json: `rope_theta` and `rope_scaling`, or the newer `rope_parameters` that holds both.
-    pub(crate) fn from_json(keys: &JsonKeys, head_dim: usize, max_positions: usize) -> Result<Self, EngineError> {
+    pub(crate) fn from_json(
+        keys: &JsonKeys,
+        head_dim: usize,
+        max_positions: usize,
+    ) -> Result<Self, EngineError> {
         let config = keys.config;
         let parameters = config.get("rope_parameters").filter(|v| v.is_object());
         let scaling = parameters.or_else(|| config.get("rope_scaling").filter(|v| v.is_object()));
@@ -67,14 +71,18 @@ impl Rope {
     ) -> Result<Self, EngineError> {
         let key = |name: &str| format!("{architecture}.rope.{name}");
         let number = |name: &str| keys.metadata.get(&key(name)).and_then(|v| v.as_f64());
-        let rotary_dim = keys.optional_dimension(&key("dimension_count"), head_dim as u64)?.unwrap_or(head_dim);
-        let base = Base::new(number("freq_base").unwrap_or(10_000.0), rotary_dim).map_err(|what| keys.wrong(what))?;
+        let rotary_dim =
+            keys.optional_dimension(&key("dimension_count"), head_dim as u64)?.unwrap_or(head_dim);
+        let base = Base::new(number("freq_base").unwrap_or(10_000.0), rotary_dim)
+            .map_err(|what| keys.wrong(what))?;
         let kind = keys.metadata.get(&key("scaling.type")).and_then(|v| v.as_str()).unwrap_or("none");
         let factor = number("scaling.factor").filter(|&f| f != 0.0).or(number("scale_linear"));
         let scaling = Scaling {
             factor: factor.unwrap_or(1.0),
             original_context: number("scaling.original_context_length")
-                .or_else(|| keys.metadata.get(&format!("{architecture}.context_length")).and_then(|v| v.as_f64()))
+                .or_else(|| {
+                    keys.metadata.get(&format!("{architecture}.context_length")).and_then(|v| v.as_f64())
+                })
                 .unwrap_or(4096.0),
             low_freq_factor: 1.0,
             high_freq_factor: 4.0,
@@ -87,8 +95,10 @@ impl Rope {
         let mut rope = base.scaled(kind, &scaling, style).map_err(|what| keys.wrong(what))?;
         if checkpoint.contains("rope_freqs.weight") {
             let divisors = checkpoint.tensor("rope_freqs.weight")?.to_f32_vec()?;
-            if divisors.len() != rope.inv_freq.len() || divisors.iter().any(|d| !(d.is_finite() && *d > 0.0)) {
-                return Err(keys.wrong(format!("rope_freqs.weight must hold {} positive numbers", rope.inv_freq.len())));
+            if divisors.len() != rope.inv_freq.len() || divisors.iter().any(|d| !(d.is_finite() && *d > 0.0))
+            {
+                return Err(keys
+                    .wrong(format!("rope_freqs.weight must hold {} positive numbers", rope.inv_freq.len())));
             }
             rope.inv_freq.iter_mut().zip(divisors).for_each(|(freq, divisor)| *freq /= f64::from(divisor));
         }
@@ -123,7 +133,8 @@ impl Base {
         if rotary_dim == 0 || !rotary_dim.is_multiple_of(2) {
             return Err(format!("the rotary dimension is {rotary_dim}; it must be even and not 0"));
         }
-        let inv_freq = (0..rotary_dim / 2).map(|i| pow_f64(theta, -2.0 * i as f64 / rotary_dim as f64)).collect();
+        let inv_freq =
+            (0..rotary_dim / 2).map(|i| pow_f64(theta, -2.0 * i as f64 / rotary_dim as f64)).collect();
         Ok(Self { theta, rotary_dim, inv_freq })
     }
 
@@ -137,7 +148,9 @@ impl Base {
             "llama3" => (self.llama3(scaling), 1.0),
             "yarn" => (self.yarn(scaling), scaling.yarn_attention_factor()),
             other => {
-                return Err(format!("rope scaling {other:?} is not supported; supported are linear, llama3 and yarn"));
+                return Err(format!(
+                    "rope scaling {other:?} is not supported; supported are linear, llama3 and yarn"
+                ));
             }
         };
         Ok(Rope { inv_freq, attention_factor: attention_factor as f32, style })
@@ -157,7 +170,8 @@ impl Base {
     /// As llama3, but the blend runs linearly over the index of the pair (YaRN, section 3.2).
     fn yarn(&self, s: &Scaling) -> Vec<f64> {
         let dim = self.rotary_dim as f64;
-        let index_of = |turns: f64| dim * ln_f64(s.original_context / (turns * 2.0 * PI)) / (2.0 * ln_f64(self.theta));
+        let index_of =
+            |turns: f64| dim * ln_f64(s.original_context / (turns * 2.0 * PI)) / (2.0 * ln_f64(self.theta));
         let low = index_of(s.beta_fast).floor().max(0.0);
         let high = index_of(s.beta_slow).ceil().min(dim - 1.0);
         let width = if high > low { high - low } else { 0.001 };
@@ -171,7 +185,9 @@ impl Base {
 
 impl Scaling {
     fn yarn_attention_factor(&self) -> f64 {
-        let mscale = |weight: f64| if self.factor <= 1.0 { 1.0 } else { 0.1 * weight * ln_f64(self.factor) + 1.0 };
+        let mscale = |weight: f64| {
+            if self.factor <= 1.0 { 1.0 } else { 0.1 * weight * ln_f64(self.factor) + 1.0 }
+        };
         self.attention_factor.unwrap_or_else(|| match self.mscale {
             Some((mscale_part, all_dim)) => mscale(mscale_part) / mscale(all_dim),
             None => mscale(1.0),

@@ -80,7 +80,11 @@ impl Sampling {
         }
         if self.logit_bias.len() > MAX_LOGIT_BIAS {
             let found = format!("{} entries long", self.logit_bias.len());
-            return Err(EngineError::Sampling { name: "logit_bias", found, must: "at most 1024 entries long" });
+            return Err(EngineError::Sampling {
+                name: "logit_bias",
+                found,
+                must: "at most 1024 entries long",
+            });
         }
         Ok(())
     }
@@ -96,7 +100,11 @@ impl Sampling {
         }
         let mut logits = logits.to_vec();
         self.penalise(&mut logits, prompt, answer);
-        if self.temperature == 0.0 { argmax(level(), &logits).unwrap_or(0) as u32 } else { self.draw(logits, position) }
+        if self.temperature == 0.0 {
+            argmax(level(), &logits).unwrap_or(0) as u32
+        } else {
+            self.draw(logits, position)
+        }
     }
 
     fn has_penalties(&self) -> bool {
@@ -204,7 +212,8 @@ pub fn log_probabilities(logits: &[f32], token: u32, top: usize) -> LogProbs {
     let top = top.min(MAX_TOP_LOGPROBS).min(logits.len());
     let mut best: Vec<(u32, f32)> = Vec::new();
     if top > 0 {
-        let mut all: Vec<(u32, f32)> = logits.iter().enumerate().map(|(id, &logit)| (id as u32, logit)).collect();
+        let mut all: Vec<(u32, f32)> =
+            logits.iter().enumerate().map(|(id, &logit)| (id as u32, logit)).collect();
         if top < all.len() {
             all.select_nth_unstable_by(top, likelier_first);
             all.truncate(top);
@@ -273,7 +282,8 @@ mod tests {
 
     #[test]
     fn penalties_and_bias_move_logits() {
-        let greedy = |change: Sampling, prompt: &[u32], answer: &[u32]| change.choose(&LOGITS, prompt, answer, 0);
+        let greedy =
+            |change: Sampling, prompt: &[u32], answer: &[u32]| change.choose(&LOGITS, prompt, answer, 0);
         let base = Sampling::default();
         assert_eq!(greedy(Sampling { logit_bias: vec![(3, 50.0), (99, 1.0)], ..base.clone() }, &[], &[]), 3);
         assert_eq!(greedy(Sampling { repetition_penalty: 2.0, ..base.clone() }, &[1], &[4]), 2);

@@ -69,7 +69,8 @@ impl FromStr for Split {
 
     /// Parses `1`, `tpN`, `ppN` or both joined by `x`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no split; write 1, tp2, pp3 or tp2xpp2 (at most {MAX_RANKS} ranks)");
+        let wrong =
+            || format!("{text:?} is no split; write 1, tp2, pp3 or tp2xpp2 (at most {MAX_RANKS} ranks)");
         let (mut tp, mut pp) = (None, None);
         for part in text.split('x').filter(|_| text != "1") {
             let (slot, digits) = match part.split_at_checked(2) {
@@ -123,11 +124,15 @@ impl Shard {
         let granule = inner_granule(config.intermediate_size);
         let granules = config.intermediate_size.div_ceil(granule);
         if granules < split.tp {
-            return Err(refuse(format!("the MLP has {granules} granules of {granule} columns, so at most tp{granules}")));
+            return Err(refuse(format!(
+                "the MLP has {granules} granules of {granule} columns, so at most tp{granules}"
+            )));
         }
         let panels = config.vocab_size.div_ceil(VOCAB_UNIT);
         if panels < split.tp {
-            return Err(refuse(format!("the vocabulary has {panels} units of {VOCAB_UNIT} rows, so at most tp{panels}")));
+            return Err(refuse(format!(
+                "the vocabulary has {panels} units of {VOCAB_UNIT} rows, so at most tp{panels}"
+            )));
         }
         let shard = |rank: usize| {
             let (stage, part) = (rank / split.tp, rank % split.tp);
@@ -172,7 +177,9 @@ fn head_ranges(config: &Config, tp: usize, quantized: bool) -> Result<Vec<Range<
     let unit = if tp <= config.num_key_value_heads && group.is_multiple_of(step) { group } else { step };
     let parts = heads.div_ceil(unit);
     if parts < tp {
-        return Err(format!("the attention's {heads} heads can be cut in {parts} places at most, so at most tp{parts}"));
+        return Err(format!(
+            "the attention's {heads} heads can be cut in {parts} places at most, so at most tp{parts}"
+        ));
     }
     Ok((0..tp).map(|part| units(deal(parts, tp, part, Extra::First), unit, heads)).collect())
 }

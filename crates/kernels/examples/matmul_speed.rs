@@ -32,25 +32,16 @@ fn main() {
     if threads.is_empty() {
         threads = vec![1, 2];
     }
-    let named: Vec<_> = Format::ALL
-        .into_iter()
-        .filter(|format| words.iter().any(|word| word == format.name()))
-        .collect();
-    let formats = if named.is_empty() {
-        &Format::ALL[..]
-    } else {
-        &named
-    };
+    let named: Vec<_> =
+        Format::ALL.into_iter().filter(|format| words.iter().any(|word| word == format.name())).collect();
+    let formats = if named.is_empty() { &Format::ALL[..] } else { &named };
 
     println!("level {}", level());
     println!("format  threads  rows x cols     warm     cold        8      512");
     for threads in threads {
         let pool = Pool::new(threads);
         for &format in formats {
-            for (rows, cols) in SHAPES
-                .into_iter()
-                .filter(|(_, cols)| cols % format.block_len() == 0)
-            {
+            for (rows, cols) in SHAPES.into_iter().filter(|(_, cols)| cols % format.block_len() == 0) {
                 measure(&pool, format, rows, cols);
             }
         }
@@ -61,9 +52,7 @@ fn measure(pool: &Pool, format: Format, rows: usize, cols: usize) {
     let matrix = packed(pool, format, rows, cols);
     let bytes = matrix.bytes();
     let speed = |tokens| (tokens * rows * cols * 2) as f64 / time(pool, &[&matrix], tokens) / 1e9;
-    let others: Vec<_> = (1..COLD_BYTES.div_ceil(bytes))
-        .map(|_| packed(pool, format, rows, cols))
-        .collect();
+    let others: Vec<_> = (1..COLD_BYTES.div_ceil(bytes)).map(|_| packed(pool, format, rows, cols)).collect();
     let all: Vec<_> = others.iter().chain([&matrix]).collect();
     println!(
         "{:7} {:7}  {:>11} {:8.1} {:8.1} {:8.0} {:8.0}",
@@ -80,9 +69,7 @@ fn measure(pool: &Pool, format: Format, rows: usize, cols: usize) {
 /// Seconds for a product of one of the matrices, which take turns.
 fn time(pool: &Pool, matrices: &[&PackedMatrix], tokens: usize) -> f64 {
     let (rows, cols) = (matrices[0].rows(), matrices[0].cols());
-    let x: Vec<f32> = (0..tokens * cols)
-        .map(|i| (i % 255) as f32 / 128.0 - 1.0)
-        .collect();
+    let x: Vec<f32> = (0..tokens * cols).map(|i| (i % 255) as f32 / 128.0 - 1.0).collect();
     let mut activations = Activations::new();
     activations.load(pool, &x, tokens, cols, matrices[0].activation_kind());
     let mut out = vec![0.0; tokens * rows];
@@ -107,22 +94,12 @@ fn time(pool: &Pool, matrices: &[&PackedMatrix], tokens: usize) -> f64 {
 fn packed(pool: &Pool, format: Format, rows: usize, cols: usize) -> PackedMatrix {
     let row_bytes = format.row_bytes(cols).unwrap_or_else(|error| panic!("{error}"));
     // Bytes below 64 are no infinity and no NaN in any format.
-    let mut bytes: Vec<u8> = (0..rows * row_bytes)
-        .map(|i| ((i * 2_654_435_761) >> 11 & 63) as u8)
-        .collect();
+    let mut bytes: Vec<u8> = (0..rows * row_bytes).map(|i| ((i * 2_654_435_761) >> 11 & 63) as u8).collect();
     if !format.is_quantized() {
         // Near 0.03: products of random bits would be subnormal now and then, which is slow and never
         // happens.
-        bytes
-            .chunks_mut(format.block_bytes())
-            .for_each(|weight| weight[weight.len() - 1] = 0x3d);
+        bytes.chunks_mut(format.block_bytes()).for_each(|weight| weight[weight.len() - 1] = 0x3d);
     }
-    let part = Part {
-        format,
-        rows,
-        cols,
-        bytes: &bytes,
-        keep: 0..cols,
-    };
+    let part = Part { format, rows, cols, bytes: &bytes, keep: 0..cols };
     PackedMatrix::pack(pool, part).unwrap_or_else(|error| panic!("{error}"))
 }

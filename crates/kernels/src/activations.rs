@@ -81,11 +81,7 @@ impl Activations {
     /// `x` is not `tokens * cols` long, or `cols` is no multiple of 32 when the kind is
     /// [`ActivationKind::Int8`].
     pub fn load(&mut self, pool: &Pool, x: &[f32], tokens: usize, cols: usize, kind: ActivationKind) {
-        assert_eq!(
-            Some(x.len()),
-            tokens.checked_mul(cols),
-            "{tokens} tokens of {cols} activations"
-        );
+        assert_eq!(Some(x.len()), tokens.checked_mul(cols), "{tokens} tokens of {cols} activations");
         (self.kind, self.tokens, self.cols) = (kind, tokens, cols);
         match kind {
             ActivationKind::Int8 => self.load_int8(pool, x),
@@ -95,10 +91,7 @@ impl Activations {
 
     fn load_int8(&mut self, pool: &Pool, x: &[f32]) {
         let (tokens, cols) = (self.tokens, self.cols);
-        assert!(
-            cols.is_multiple_of(BLOCK),
-            "{cols} activations are no whole blocks of {BLOCK}"
-        );
+        assert!(cols.is_multiple_of(BLOCK), "{cols} activations are no whole blocks of {BLOCK}");
         let blocks = cols / BLOCK;
         self.codes.resize(tokens * cols, 0);
         self.scales.resize(tokens * blocks, 0.0);
@@ -180,11 +173,7 @@ pub(crate) fn tiles(tokens: Range<usize>) -> impl Iterator<Item = Range<usize>> 
     let mut next = tokens.start;
     std::iter::from_fn(move || {
         let left = tokens.end - next;
-        let width = if left >= TILE {
-            TILE
-        } else {
-            1 << left.checked_ilog2()?
-        };
+        let width = if left >= TILE { TILE } else { 1 << left.checked_ilog2()? };
         next += width;
         Some(next - width..next)
     })
@@ -248,17 +237,10 @@ fn quantize_block(x: &[f32; BLOCK]) -> Quantized {
     }
     let largest = f32::from_bits(largest);
     if !largest.is_finite() {
-        return Quantized {
-            codes: [0; BLOCK],
-            scale: f32::NAN,
-            sums: [0; 2],
-        };
+        return Quantized { codes: [0; BLOCK], scale: f32::NAN, sums: [0; 2] };
     }
-    let (scale, inverse) = if largest < SMALLEST {
-        (0.0, 0.0)
-    } else {
-        (largest / LARGEST, LARGEST / largest)
-    };
+    let (scale, inverse) =
+        if largest < SMALLEST { (0.0, 0.0) } else { (largest / LARGEST, LARGEST / largest) };
     let mut codes = [0; BLOCK];
     let mut sums = [0; 2];
     for (i, (&x, place)) in x.iter().zip(&mut codes).enumerate() {

@@ -95,10 +95,7 @@ impl AttentionShape<'_> {
 
     /// The most query heads that read the same key-value head.
     fn largest_group(&self) -> usize {
-        (0..self.kv_heads)
-            .map(|kv| self.heads_of(kv).count())
-            .max()
-            .unwrap_or(0)
+        (0..self.kv_heads).map(|kv| self.heads_of(kv).count()).max().unwrap_or(0)
     }
 
     /// The query heads that read key-value head `kv`.
@@ -108,17 +105,12 @@ impl AttentionShape<'_> {
 
     fn check(&self, keys: &[f32], values: &[f32], rows: &[AttentionRow<'_>]) {
         assert!(self.window != Some(0), "attention: a window of 0 sees nothing");
-        assert!(
-            self.kv_of_head.iter().all(|&kv| kv < self.kv_heads),
-            "attention: kv_of_head names no head"
-        );
+        assert!(self.kv_of_head.iter().all(|&kv| kv < self.kv_heads), "attention: kv_of_head names no head");
         assert_eq!(keys.len(), values.len(), "attention: lengths of keys and values");
         let pages = keys.len().checked_div(self.page_len()).unwrap_or(0);
         for row in rows {
             let used = row.table.get(..=row.position / PAGE);
-            let Some(used) = used else {
-                panic!("attention: no page for position {}", row.position)
-            };
+            let Some(used) = used else { panic!("attention: no page for position {}", row.position) };
             assert!(
                 used.iter().all(|&page| (page as usize) < pages),
                 "attention: a page is not in the cache"
@@ -143,11 +135,7 @@ pub fn write_kv(
     rows: &[AttentionRow<'_>],
 ) {
     let dim = shape.head_dim;
-    assert_eq!(
-        k.len(),
-        rows.len() * shape.kv_heads * dim,
-        "write_kv: elements of k"
-    );
+    assert_eq!(k.len(), rows.len() * shape.kv_heads * dim, "write_kv: elements of k");
     assert_eq!(v.len(), k.len(), "write_kv: elements of v");
     let heads = k.chunks_exact(dim).zip(v.chunks_exact(dim));
     for (i, (k, v)) in heads.enumerate() {
@@ -189,9 +177,7 @@ pub fn attention(
     }
     shape.check(pages.keys, pages.values, rows);
 
-    scratch
-        .threads
-        .resize_with(pool.threads().max(scratch.threads.len()), Mutex::default);
+    scratch.threads.resize_with(pool.threads().max(scratch.threads.len()), Mutex::default);
     cut_tiles(&mut scratch.tiles, rows, TILE_PAIRS / shape.largest_group());
     let (tiles, threads) = (&scratch.tiles, &scratch.threads);
     let out = Disjoint::new(out);
@@ -202,15 +188,7 @@ pub fn attention(
         if group == 0 {
             return;
         }
-        let tile = Tile {
-            shape,
-            pages,
-            q,
-            rows: &rows[first_row..][..len],
-            first_row,
-            kv,
-            group,
-        };
+        let tile = Tile { shape, pages, q, rows: &rows[first_row..][..len], first_row, kv, group };
         let mut scratch = threads[thread].lock().unwrap_or_else(PoisonError::into_inner);
         attend(pool.level(), &tile, &mut scratch, &out);
     });

@@ -18,11 +18,7 @@ unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
 impl<'a, T> Disjoint<'a, T> {
     /// Takes the slice for as long as the parts live.
     pub(crate) fn new(slice: &'a mut [T]) -> Self {
-        Disjoint {
-            start: slice.as_mut_ptr(),
-            len: slice.len(),
-            slice: PhantomData,
-        }
+        Disjoint { start: slice.as_mut_ptr(), len: slice.len(), slice: PhantomData }
     }
 
     /// The part `range` of the slice.
@@ -35,11 +31,7 @@ impl<'a, T> Disjoint<'a, T> {
     #[expect(clippy::mut_from_ref, reason = "disjointness is the caller's promise")]
     #[inline(always)]
     pub(crate) unsafe fn part(&self, range: Range<usize>) -> &mut [T] {
-        assert!(
-            range.start <= range.end && range.end <= self.len,
-            "{range:?} of {}",
-            self.len
-        );
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
         // SAFETY: inside the slice that this borrows mutably; not aliased, by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.end - range.start) }
     }

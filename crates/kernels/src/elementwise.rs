@@ -15,9 +15,7 @@ const EXP_GRAIN: usize = 4 * 1024;
 /// When the lengths differ.
 pub fn add_assign(pool: &Pool, x: &mut [f32], y: &[f32]) {
     assert_eq!(x.len(), y.len(), "add_assign: lengths of x and y");
-    pool.run_chunks(x, GRAIN, &|index, x| {
-        add_part(pool.level(), x, &y[index * GRAIN..])
-    });
+    pool.run_chunks(x, GRAIN, &|index, x| add_part(pool.level(), x, &y[index * GRAIN..]));
 }
 
 /// Adds `bias` (`[dim]`) to every row of `x` (`[rows, dim]`).
@@ -27,11 +25,7 @@ pub fn add_assign(pool: &Pool, x: &mut [f32], y: &[f32]) {
 /// When `bias` is empty or `x` isn't whole rows of it.
 pub fn add_bias(pool: &Pool, x: &mut [f32], bias: &[f32]) {
     let dim = bias.len();
-    assert!(
-        dim > 0 && x.len().is_multiple_of(dim),
-        "add_bias: {} elements are not rows of {dim}",
-        x.len()
-    );
+    assert!(dim > 0 && x.len().is_multiple_of(dim), "add_bias: {} elements are not rows of {dim}", x.len());
     pool.run_chunks(x, dim * GRAIN.div_ceil(dim), &|_, x| {
         for row in x.chunks_exact_mut(dim) {
             add_part(pool.level(), row, bias);

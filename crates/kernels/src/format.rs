@@ -128,18 +128,11 @@ impl Format {
     pub fn row_bytes(self, cols: usize) -> Result<usize, FormatError> {
         let block = self.block_len();
         if !cols.is_multiple_of(block) {
-            return Err(FormatError::PartialBlock {
-                format: self,
-                count: cols,
-                block,
-            });
+            return Err(FormatError::PartialBlock { format: self, count: cols, block });
         }
         (cols / block)
             .checked_mul(self.block_bytes())
-            .ok_or(FormatError::TooLarge {
-                format: self,
-                count: cols,
-            })
+            .ok_or(FormatError::TooLarge { format: self, count: cols })
     }
 
     /// Whether numbers are codes with shared scales; otherwise each is a float of its own.
@@ -178,12 +171,7 @@ impl fmt::Display for Format {
 pub fn dequantize_rows(format: Format, bytes: &[u8], out: &mut [f32]) -> Result<(), FormatError> {
     let expected = format.row_bytes(out.len())?;
     if bytes.len() != expected {
-        return Err(FormatError::Length {
-            format,
-            count: out.len(),
-            expected,
-            actual: bytes.len(),
-        });
+        return Err(FormatError::Length { format, count: out.len(), expected, actual: bytes.len() });
     }
     if format.is_quantized() {
         for (index, out) in out.chunks_exact_mut(BLOCK).enumerate() {
@@ -237,10 +225,9 @@ impl Block {
             }
             Format::Q4_1 => Block::uniform(half_at(bytes, 0), nibbles(&bytes[4..]).map(|code| code as i8))
                 .plus(half_at(bytes, 2)),
-            Format::Q5_0 => Block::uniform(
-                half_at(bytes, 0),
-                five_bits(&bytes[2..]).map(|code| code as i8 - 16),
-            ),
+            Format::Q5_0 => {
+                Block::uniform(half_at(bytes, 0), five_bits(&bytes[2..]).map(|code| code as i8 - 16))
+            }
             Format::Q5_1 => Block::uniform(half_at(bytes, 0), five_bits(&bytes[4..]).map(|code| code as i8))
                 .plus(half_at(bytes, 2)),
             Format::Q8_0 => Block::uniform(half_at(bytes, 0), std::array::from_fn(|i| bytes[2 + i] as i8)),
@@ -259,18 +246,11 @@ impl Block {
     }
 
     fn uniform(scale: f32, codes: [i8; BLOCK]) -> Block {
-        Block {
-            codes,
-            scales: [scale; 2],
-            minimum: None,
-        }
+        Block { codes, scales: [scale; 2], minimum: None }
     }
 
     fn plus(self, minimum: f32) -> Block {
-        Block {
-            minimum: Some(minimum),
-            ..self
-        }
+        Block { minimum: Some(minimum), ..self }
     }
 
     fn dequantize(&self, out: &mut [f32]) {
@@ -309,16 +289,10 @@ fn k_quant(bytes: &[u8], part: usize, codes: [i8; BLOCK]) -> Block {
         (packed[part] & 63, packed[part + 4] & 63)
     } else {
         let low = packed[part + 4];
-        (
-            low & 15 | packed[part - 4] >> 6 << 4,
-            low >> 4 | packed[part] >> 6 << 4,
-        )
+        (low & 15 | packed[part - 4] >> 6 << 4, low >> 4 | packed[part] >> 6 << 4)
     };
     // Both products are exact: 11 bits times 6.
-    let (scale, minimum) = (
-        half_at(bytes, 0) * f32::from(scale),
-        half_at(bytes, 2) * f32::from(minimum),
-    );
+    let (scale, minimum) = (half_at(bytes, 0) * f32::from(scale), half_at(bytes, 2) * f32::from(minimum));
     Block::uniform(scale, codes).plus(-minimum)
 }
 
@@ -331,9 +305,5 @@ fn q6_k(bytes: &[u8], part: usize) -> Block {
     let high = &bytes[128 + half * BLOCK..];
     let code = |i: usize| (low[i] >> (quarter / 2 * 4) & 15 | (high[i] >> (quarter * 2) & 3) << 4) as i8 - 32;
     let scale = |i: usize| half_at(bytes, 208) * f32::from(bytes[192 + part * 2 + i] as i8);
-    Block {
-        codes: std::array::from_fn(code),
-        scales: [scale(0), scale(1)],
-        minimum: None,
-    }
+    Block { codes: std::array::from_fn(code), scales: [scale(0), scale(1)], minimum: None }
 }

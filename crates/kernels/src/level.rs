@@ -90,16 +90,11 @@ impl Level {
         let asked = Level::ALL
             .into_iter()
             .find(|level| level.name() == value)
-            .ok_or_else(|| LevelError::Unknown {
-                value: value.to_owned(),
-            })?;
+            .ok_or_else(|| LevelError::Unknown { value: value.to_owned() })?;
         if asked.is_supported() {
             Ok(asked)
         } else {
-            Err(LevelError::Unsupported {
-                asked,
-                best: Level::best(),
-            })
+            Err(LevelError::Unsupported { asked, best: Level::best() })
         }
     }
 
@@ -251,18 +246,8 @@ mod tests {
         assert_eq!(Level::parse("plain"), Ok(Level::Plain));
         assert_eq!(Level::parse(""), Ok(Level::best()));
         let error = Level::parse("AVX3").unwrap_err();
-        assert!(
-            error.to_string().contains("plain, avx2, avx512 or neon"),
-            "{error}"
-        );
-        let foreign = if cfg!(target_arch = "aarch64") {
-            "avx2"
-        } else {
-            "neon"
-        };
-        assert!(matches!(
-            Level::parse(foreign),
-            Err(LevelError::Unsupported { .. })
-        ));
+        assert!(error.to_string().contains("plain, avx2, avx512 or neon"), "{error}");
+        let foreign = if cfg!(target_arch = "aarch64") { "avx2" } else { "neon" };
+        assert!(matches!(Level::parse(foreign), Err(LevelError::Unsupported { .. })));
     }
 }

@@ -36,11 +36,7 @@ pub fn exp_f32(x: f32) -> f32 {
     let n = shifted - ROUND_F32;
     let r = n.mul_add(-std::f32::consts::LN_2, bounded);
     let r = n.mul_add(-LN_2_LOW_F32, r);
-    let q = C[4]
-        .mul_add(r, C[3])
-        .mul_add(r, C[2])
-        .mul_add(r, C[1])
-        .mul_add(r, C[0]);
+    let q = C[4].mul_add(r, C[3]).mul_add(r, C[2]).mul_add(r, C[1]).mul_add(r, C[0]);
     let y = q.mul_add(r * r, r) + 1.0;
 
     // 2^n in two factors: n = 128 has no f32 of its own.
@@ -161,11 +157,7 @@ pub fn sin_cos_f64(x: f64) -> (f64, f64) {
     let cosine = cosine.mul_add(minus_square, 1.0);
 
     let quadrant = shifted.to_bits();
-    let (s, c) = if quadrant & 1 == 0 {
-        (sine, cosine)
-    } else {
-        (cosine, sine)
-    };
+    let (s, c) = if quadrant & 1 == 0 { (sine, cosine) } else { (cosine, sine) };
     let s = if quadrant & 2 == 0 { s } else { -s };
     let c = if (quadrant + 1) & 2 == 0 { c } else { -c };
     (s, c)

@@ -43,10 +43,7 @@ pub fn rms_norm_in_place(pool: &Pool, x: &mut [f32], weight: &[f32], eps: f32) {
 }
 
 fn assert_whole_rows(len: usize, dim: usize) {
-    assert!(
-        dim > 0 && len.is_multiple_of(dim),
-        "rms_norm: {len} elements are not rows of {dim}"
-    );
+    assert!(dim > 0 && len.is_multiple_of(dim), "rms_norm: {len} elements are not rows of {dim}");
 }
 
 by_level! {

@@ -131,46 +131,16 @@ pub(crate) struct QuantLayout {
 impl QuantLayout {
     /// The layout of `format`, `None` for floats.
     pub(crate) const fn of(format: Format) -> Option<QuantLayout> {
-        let bytes = QuantLayout {
-            bits: 8,
-            zero: 0,
-            minimum: false,
-            halves: false,
-            wide_scales: false,
-        };
+        let bytes = QuantLayout { bits: 8, zero: 0, minimum: false, halves: false, wide_scales: false };
         Some(match format {
             Format::F32 | Format::F16 | Format::BF16 => return None,
-            Format::Q4_0 => QuantLayout {
-                bits: 4,
-                zero: 8,
-                ..bytes
-            },
-            Format::Q4_1 => QuantLayout {
-                bits: 4,
-                minimum: true,
-                ..bytes
-            },
+            Format::Q4_0 => QuantLayout { bits: 4, zero: 8, ..bytes },
+            Format::Q4_1 => QuantLayout { bits: 4, minimum: true, ..bytes },
             Format::Q5_0 | Format::Q8_0 => bytes,
-            Format::Q5_1 => QuantLayout {
-                minimum: true,
-                ..bytes
-            },
-            Format::Q4_K => QuantLayout {
-                bits: 4,
-                minimum: true,
-                wide_scales: true,
-                ..bytes
-            },
-            Format::Q5_K => QuantLayout {
-                minimum: true,
-                wide_scales: true,
-                ..bytes
-            },
-            Format::Q6_K => QuantLayout {
-                halves: true,
-                wide_scales: true,
-                ..bytes
-            },
+            Format::Q5_1 => QuantLayout { minimum: true, ..bytes },
+            Format::Q4_K => QuantLayout { bits: 4, minimum: true, wide_scales: true, ..bytes },
+            Format::Q5_K => QuantLayout { minimum: true, wide_scales: true, ..bytes },
+            Format::Q6_K => QuantLayout { halves: true, wide_scales: true, ..bytes },
         })
     }
 
@@ -212,28 +182,14 @@ impl PackedMatrix {
     /// # Errors
     /// The shape, the bytes and the columns to keep don't fit each other: see [`PackError`].
     pub fn pack(pool: &Pool, part: Part<'_>) -> Result<PackedMatrix, PackError> {
-        let Part {
-            format,
-            rows,
-            cols,
-            bytes,
-            keep,
-        } = part;
-        let row_bytes = format
-            .row_bytes(cols)
-            .map_err(|source| PackError::Row { rows, source })?;
+        let Part { format, rows, cols, bytes, keep } = part;
+        let row_bytes = format.row_bytes(cols).map_err(|source| PackError::Row { rows, source })?;
         let too_large = PackError::TooLarge { format, rows, cols };
         let Some(expected) = rows.checked_mul(row_bytes) else {
             return Err(too_large);
         };
         if bytes.len() != expected {
-            return Err(PackError::Length {
-                format,
-                rows,
-                cols,
-                expected,
-                actual: bytes.len(),
-            });
+            return Err(PackError::Length { format, rows, cols, expected, actual: bytes.len() });
         }
         let (start, end) = (keep.start, keep.end);
         if start > end || end > cols {
@@ -254,13 +210,8 @@ impl PackedMatrix {
             return Err(too_large);
         };
 
-        let mut matrix = PackedMatrix {
-            format,
-            rows,
-            cols: kept,
-            panel_lines,
-            lines: vec![Line([0; LINE]); total],
-        };
+        let mut matrix =
+            PackedMatrix { format, rows, cols: kept, panel_lines, lines: vec![Line([0; LINE]); total] };
         if panel_lines > 0 {
             let layout = QuantLayout::of(format);
             pool.run_chunks(&mut matrix.lines, panel_lines, &|panel, lines| {
@@ -298,11 +249,7 @@ impl PackedMatrix {
 
     /// The form in which this matrix wants its activations.
     pub fn activation_kind(&self) -> ActivationKind {
-        if self.format.is_quantized() {
-            ActivationKind::Int8
-        } else {
-            ActivationKind::F32
-        }
+        if self.format.is_quantized() { ActivationKind::Int8 } else { ActivationKind::F32 }
     }
 
     /// Groups of 16 rows, the last one padded.
@@ -328,12 +275,7 @@ fn pack_blocks(
     let blocks = keep.len() / BLOCK;
     for index in 0..blocks {
         let block = Block::read(format, row, keep.start / BLOCK + index);
-        pack_codes(
-            layout,
-            &block.codes,
-            lane,
-            &mut panel[index * layout.code_bytes() / LINE..],
-        );
+        pack_codes(layout, &block.codes, lane, &mut panel[index * layout.code_bytes() / LINE..]);
 
         let mut at = blocks * layout.code_bytes() + index * layout.scales_bytes();
         let first = &block.scales[..1 + usize::from(layout.halves)];

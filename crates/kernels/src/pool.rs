@@ -56,17 +56,10 @@ impl Pool {
         let shared = Arc::new(Shared::default());
         let workers = (1..threads).map_while(|index| {
             let shared = Arc::clone(&shared);
-            thread::Builder::new()
-                .name(format!("pomar-pool-{index}"))
-                .spawn(move || shared.work(index))
-                .ok()
+            thread::Builder::new().name(format!("pomar-pool-{index}")).spawn(move || shared.work(index)).ok()
         });
         let workers = workers.collect();
-        Self {
-            level,
-            shared,
-            workers,
-        }
+        Self { level, shared, workers }
     }
 
     /// The number of threads that share the work, the caller's included.
@@ -174,8 +167,7 @@ struct Shared {
 impl Shared {
     /// The caller's side: publishes `job`, helps, waits for the rest, and hands back the first panic.
     fn run(&self, job: &Job<'_>) -> Option<Panic> {
-        self.job
-            .store(std::ptr::from_ref(job).cast_mut().cast(), Ordering::Relaxed);
+        self.job.store(std::ptr::from_ref(job).cast_mut().cast(), Ordering::Relaxed);
         self.unfinished.0.store(job.tasks, Ordering::Relaxed);
         // Sequentially consistent, as is the sleeper's side: either we see the sleeper or it sees the work.
         self.unclaimed.0.store(job.tasks, Ordering::SeqCst);
@@ -196,10 +188,7 @@ impl Shared {
             let job = unsafe { &*self.job.load(Ordering::Relaxed) };
             let task = job.tasks - rest;
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (job.f)(thread, task))) {
-                self.panic
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .get_or_insert(panic);
+                self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
             }
             // From here on `job` may be gone.
             let last = self.unfinished.0.fetch_sub(1, Ordering::SeqCst) == 1;
@@ -213,10 +202,7 @@ impl Shared {
     /// Takes one task: how many were left, that one included.
     fn claim(&self) -> Option<usize> {
         let less = |left: usize| left.checked_sub(1);
-        self.unclaimed
-            .0
-            .fetch_update(Ordering::Acquire, Ordering::Relaxed, less)
-            .ok()
+        self.unclaimed.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, less).ok()
     }
 
     fn wait_for_the_rest(&self) {
@@ -367,10 +353,7 @@ mod tests {
                     assert_ne!(task, bad, "task {bad} fails");
                 });
             }));
-            let message = *result
-                .expect_err("the panic is raised")
-                .downcast::<String>()
-                .expect("a message");
+            let message = *result.expect_err("the panic is raised").downcast::<String>().expect("a message");
             assert!(message.contains(&format!("task {bad} fails")), "{message}");
             assert_eq!(ran.into_inner(), 9);
         }
@@ -397,17 +380,9 @@ mod tests {
         let pool = Pool::new(4);
         let slots: Vec<Mutex<usize>> = (0..pool.threads()).map(|_| Mutex::new(0)).collect();
         for _ in 0..1000 {
-            pool.run_indexed(16, &|thread, _| {
-                *slots[thread].try_lock().expect("nobody else has it") += 1
-            });
+            pool.run_indexed(16, &|thread, _| *slots[thread].try_lock().expect("nobody else has it") += 1);
         }
-        assert_eq!(
-            slots
-                .iter()
-                .map(|slot| *slot.lock().expect("no panic"))
-                .sum::<usize>(),
-            16_000
-        );
+        assert_eq!(slots.iter().map(|slot| *slot.lock().expect("no panic")).sum::<usize>(), 16_000);
     }
 
     #[test]

@@ -54,19 +54,9 @@ impl RopeTable {
         if len == 0 {
             return;
         }
-        let rows = self
-            .cos
-            .chunks_exact_mut(self.pairs)
-            .zip(self.sin.chunks_exact_mut(self.pairs));
+        let rows = self.cos.chunks_exact_mut(self.pairs).zip(self.sin.chunks_exact_mut(self.pairs));
         for (&position, (cos, sin)) in positions.iter().zip(rows) {
-            fill_row(
-                level(),
-                f64::from(position),
-                inv_freq,
-                f64::from(attention_factor),
-                cos,
-                sin,
-            );
+            fill_row(level(), f64::from(position), inv_freq, f64::from(attention_factor), cos, sin);
         }
     }
 
@@ -85,17 +75,8 @@ impl RopeTable {
 /// When the rotary dimension is larger than `head_dim`, or `x` is not `table.tokens()` rows.
 pub fn rope(pool: &Pool, x: &mut [f32], heads: usize, head_dim: usize, table: &RopeTable, style: RopeStyle) {
     let row = heads * head_dim;
-    assert!(
-        2 * table.pairs <= head_dim,
-        "rope: {} pairs don't fit a head of {head_dim}",
-        table.pairs
-    );
-    assert_eq!(
-        x.len(),
-        table.tokens() * row,
-        "rope: elements of {} tokens of {row}",
-        table.tokens()
-    );
+    assert!(2 * table.pairs <= head_dim, "rope: {} pairs don't fit a head of {head_dim}", table.pairs);
+    assert_eq!(x.len(), table.tokens() * row, "rope: elements of {} tokens of {row}", table.tokens());
     if x.is_empty() {
         return;
     }

@@ -64,14 +64,7 @@ impl Case {
             v: numbers(30 + i as u64, len * kv_heads * head_dim),
         };
         let sequences = tables.into_iter().zip(lens).enumerate().map(sequence).collect();
-        Self {
-            head_dim,
-            kv_heads,
-            kv_of_head: kv_of_head.to_vec(),
-            window,
-            sequences,
-            pages,
-        }
+        Self { head_dim, kv_heads, kv_of_head: kv_of_head.to_vec(), window, sequences, pages }
     }
 
     fn shape(&self) -> AttentionShape<'_> {
@@ -86,11 +79,7 @@ impl Case {
 
     /// All tokens of all sequences in one step.
     fn everything(&self) -> Vec<Part> {
-        self.sequences
-            .iter()
-            .enumerate()
-            .map(|(i, s)| (i, 0..s.len))
-            .collect()
+        self.sequences.iter().enumerate().map(|(i, s)| (i, 0..s.len)).collect()
     }
 
     /// Runs the steps one after the other on one cache that starts as NaN; outputs by sequence.
@@ -107,24 +96,13 @@ impl Case {
                     |(i, tokens): &Part| &of(&self.sequences[*i])[tokens.start * len..tokens.end * len];
                 step.iter().flat_map(part).copied().collect()
             };
-            let row = |i: usize| {
-                move |position| AttentionRow {
-                    table: &self.sequences[i].table,
-                    position,
-                }
-            };
-            let rows: Vec<_> = step
-                .iter()
-                .flat_map(|(i, tokens)| tokens.clone().map(row(*i)))
-                .collect();
+            let row = |i: usize| move |position| AttentionRow { table: &self.sequences[i].table, position };
+            let rows: Vec<_> = step.iter().flat_map(|(i, tokens)| tokens.clone().map(row(*i))).collect();
             let (k, v) = (gather(|s| &s.k, kv_len), gather(|s| &s.v, kv_len));
             write_kv(&shape, &mut keys, &mut values, &k, &v, &rows);
             let q = gather(|s| &s.q, row_len);
             let mut out = vec![f32::NAN; q.len()];
-            let pages = KvPages {
-                keys: &keys,
-                values: &values,
-            };
+            let pages = KvPages { keys: &keys, values: &values };
             attention(pool, &mut scratch, &shape, pages, &q, &rows, &mut out);
             let mut rest = &out[..];
             for (i, tokens) in step {
@@ -145,22 +123,13 @@ impl Case {
             for (head, kv) in self.kv_of_head.iter().enumerate() {
                 let q = &sequence.q[(position * heads + head) * dim..][..dim];
                 let at = |x: &[f32], p: usize, d: usize| f64::from(x[(p * self.kv_heads + kv) * dim + d]);
-                let score = |p| {
-                    (0..dim)
-                        .map(|d| f64::from(q[d]) * at(&sequence.k, p, d))
-                        .sum::<f64>()
-                };
-                let scores: Vec<f64> = (first..=position)
-                    .map(|p| score(p) / (dim as f64).sqrt())
-                    .collect();
+                let score = |p| (0..dim).map(|d| f64::from(q[d]) * at(&sequence.k, p, d)).sum::<f64>();
+                let scores: Vec<f64> = (first..=position).map(|p| score(p) / (dim as f64).sqrt()).collect();
                 let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                 let weights: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
                 let sum: f64 = weights.iter().sum();
                 out.extend((0..dim).map(|d| {
-                    (first..)
-                        .zip(&weights)
-                        .map(|(p, w)| w / sum * at(&sequence.v, p, d))
-                        .sum::<f64>()
+                    (first..).zip(&weights).map(|(p, w)| w / sum * at(&sequence.v, p, d)).sum::<f64>()
                 }));
             }
         }
@@ -172,10 +141,7 @@ impl Case {
         for (sequence, out) in self.sequences.iter().zip(&outputs) {
             for (i, (&got, exact)) in out.iter().zip(self.exact(sequence)).enumerate() {
                 let error = (f64::from(got) - exact).abs();
-                assert!(
-                    error < 2e-6 * (1.0 + exact.abs()),
-                    "element {i} is {got}, not {exact}"
-                );
+                assert!(error < 2e-6 * (1.0 + exact.abs()), "element {i} is {got}, not {exact}");
             }
         }
         outputs
@@ -184,10 +150,7 @@ impl Case {
     fn assert_same(&self, what: &str, pool: &Pool, steps: &[Vec<Part>], expected: &[Vec<f32>]) {
         for (i, (got, expected)) in self.run(pool, steps).iter().zip(expected).enumerate() {
             let differs = bits(got).iter().zip(bits(expected)).position(|(&a, b)| a != b);
-            assert_eq!(
-                differs, None,
-                "{what}: sequence {i} has other bits, first at this element"
-            );
+            assert_eq!(differs, None, "{what}: sequence {i} has other bits, first at this element");
         }
     }
 }
@@ -273,10 +236,8 @@ fn positions_that_a_row_does_not_see_never_leak() {
     let mut broken = Case::new(16, &[0, 0], Some(40), &[90]);
     broken.sequences[0].k[..20 * 16].fill(f32::NAN);
     broken.sequences[0].v[..20 * 16].fill(f32::NAN);
-    let (good, bad) = (
-        case.run(&Pool::new(2), &[case.everything()]),
-        broken.run(&Pool::new(2), &[case.everything()]),
-    );
+    let (good, bad) =
+        (case.run(&Pool::new(2), &[case.everything()]), broken.run(&Pool::new(2), &[case.everything()]));
     assert_eq!(bits(&bad[0][59 * 32..]), bits(&good[0][59 * 32..]));
 }
 
@@ -296,19 +257,8 @@ fn large_scores_do_not_overflow() {
 #[test]
 fn no_rows_is_no_work() {
     let case = Case::new(16, &[0], None, &[1]);
-    let pages = KvPages {
-        keys: &[],
-        values: &[],
-    };
-    attention(
-        &Pool::new(2),
-        &mut AttentionScratch::new(),
-        &case.shape(),
-        pages,
-        &[],
-        &[],
-        &mut [],
-    );
+    let pages = KvPages { keys: &[], values: &[] };
+    attention(&Pool::new(2), &mut AttentionScratch::new(), &case.shape(), pages, &[], &[], &mut []);
 }
 
 #[test]
@@ -317,22 +267,8 @@ fn a_missing_page_is_refused() {
     let case = Case::new(16, &[0], None, &[32]);
     let shape = case.shape();
     let cache = vec![0.0; case.pages * shape.page_len()];
-    let row = AttentionRow {
-        table: &case.sequences[0].table,
-        position: 32,
-    };
-    let pages = KvPages {
-        keys: &cache,
-        values: &cache,
-    };
+    let row = AttentionRow { table: &case.sequences[0].table, position: 32 };
+    let pages = KvPages { keys: &cache, values: &cache };
     let mut out = vec![0.0; 16];
-    attention(
-        &Pool::new(1),
-        &mut AttentionScratch::new(),
-        &shape,
-        pages,
-        &[0.0; 16],
-        &[row],
-        &mut out,
-    );
+    attention(&Pool::new(1), &mut AttentionScratch::new(), &shape, pages, &[0.0; 16], &[row], &mut out);
 }

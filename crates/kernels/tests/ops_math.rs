@@ -26,10 +26,7 @@ fn ulps(got: f32, exact: f64) -> f64 {
 
 /// f32 numbers of every size and sign, some thousand per power of two near 1.
 fn f32_samples() -> Vec<f32> {
-    let bits = (0..=u32::MAX)
-        .step_by(40_009)
-        .map(f32::from_bits)
-        .filter(|x| x.is_finite());
+    let bits = (0..=u32::MAX).step_by(40_009).map(f32::from_bits).filter(|x| x.is_finite());
     let dense = (-100_000..=100_000).map(|i| i as f32 * 1e-3);
     bits.chain(dense).collect()
 }
@@ -110,10 +107,7 @@ fn powers_for_inverse_frequencies_are_close() {
         for i in 0..128 {
             let exponent = -f64::from(i) / 128.0;
             let exact = theta.powf(exponent);
-            assert!(
-                (pow_f64(theta, exponent) / exact - 1.0).abs() < 1e-14,
-                "{theta}^{exponent}"
-            );
+            assert!((pow_f64(theta, exponent) / exact - 1.0).abs() < 1e-14, "{theta}^{exponent}");
         }
     }
 }
@@ -122,11 +116,9 @@ fn powers_for_inverse_frequencies_are_close() {
 fn sine_and_cosine_are_close_up_to_2_to_the_30() {
     let mut worst = 0.0f64;
     for i in -40_000i32..40_000 {
-        for x in [
-            f64::from(i) * 1e-4,
-            f64::from(i) * std::f64::consts::FRAC_PI_4,
-            f64::from(i) * 26_843.545_6,
-        ] {
+        for x in
+            [f64::from(i) * 1e-4, f64::from(i) * std::f64::consts::FRAC_PI_4, f64::from(i) * 26_843.545_6]
+        {
             let (sin, cos) = sin_cos_f64(x);
             worst = worst.max((sin - x.sin()).abs()).max((cos - x.cos()).abs());
         }
@@ -140,25 +132,15 @@ fn sine_and_cosine_are_close_up_to_2_to_the_30() {
 #[test]
 fn every_level_gives_the_same_bits() {
     let x = f32_samples();
-    let wide: Vec<f64> = x
-        .iter()
-        .map(|&x| f64::from(x))
-        .filter(|x| x.abs() < 1e9)
-        .collect();
+    let wide: Vec<f64> = x.iter().map(|&x| f64::from(x)).filter(|x| x.abs() < 1e9).collect();
     let run = |level| {
         let mut narrow_out = vec![[0.0f32; 3]; x.len()];
         let mut wide_out = vec![[0.0f64; 5]; wide.len()];
         all_f32(level, &x, &mut narrow_out);
         all_f64(level, &wide, &mut wide_out);
         // Which NaN it is does not matter.
-        let narrow = narrow_out
-            .into_iter()
-            .flatten()
-            .map(|y| if y.is_nan() { 1 } else { y.to_bits() });
-        let wide = wide_out
-            .into_iter()
-            .flatten()
-            .map(|y| if y.is_nan() { 1 } else { y.to_bits() });
+        let narrow = narrow_out.into_iter().flatten().map(|y| if y.is_nan() { 1 } else { y.to_bits() });
+        let wide = wide_out.into_iter().flatten().map(|y| if y.is_nan() { 1 } else { y.to_bits() });
         (narrow.collect::<Vec<_>>(), wide.collect::<Vec<_>>())
     };
     let plain = run(Level::Plain);

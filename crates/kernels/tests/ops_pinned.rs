@@ -16,9 +16,7 @@ fn numbers(seed: u64, len: usize) -> Vec<f32> {
 /// FNV-1a over the bits.
 fn hash(x: &[f32]) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    x.iter()
-        .flat_map(|x| x.to_bits().to_le_bytes())
-        .fold(0xcbf2_9ce4_8422_2325, step)
+    x.iter().flat_map(|x| x.to_bits().to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 /// Norm, rope, attention, gate and softmax one after the other, like a small layer.
@@ -37,36 +35,15 @@ fn layer(level: Level) -> Vec<f32> {
     rope(&pool, &mut k, 2, dim, &table, RopeStyle::Interleaved);
 
     let kv_of_head = [0, 0, 0, 0, 1, 1];
-    let shape = AttentionShape {
-        head_dim: dim,
-        kv_heads: 2,
-        kv_of_head: &kv_of_head,
-        scale: 0.3,
-        window: Some(40),
-    };
-    let rows: Vec<_> = (0..tokens)
-        .map(|position| AttentionRow {
-            table: &[1, 0],
-            position,
-        })
-        .collect();
+    let shape =
+        AttentionShape { head_dim: dim, kv_heads: 2, kv_of_head: &kv_of_head, scale: 0.3, window: Some(40) };
+    let rows: Vec<_> = (0..tokens).map(|position| AttentionRow { table: &[1, 0], position }).collect();
     let mut keys = vec![f32::NAN; 2 * 2 * dim * PAGE];
     let mut values = keys.clone();
     write_kv(&shape, &mut keys, &mut values, &k, &numbers(4, k.len()), &rows);
     let mut out = vec![0.0; x.len()];
-    let pages = KvPages {
-        keys: &keys,
-        values: &values,
-    };
-    attention(
-        &pool,
-        &mut AttentionScratch::new(),
-        &shape,
-        pages,
-        &x,
-        &rows,
-        &mut out,
-    );
+    let pages = KvPages { keys: &keys, values: &values };
+    attention(&pool, &mut AttentionScratch::new(), &shape, pages, &x, &rows, &mut out);
 
     let mut gated = vec![0.0; x.len()];
     elementwise::silu_mul(&pool, &x, &out, &mut gated);

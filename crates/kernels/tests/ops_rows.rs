@@ -21,10 +21,7 @@ fn same_bits(what: &str, f: impl Fn(&Pool) -> Vec<f32>) -> Vec<f32> {
     for level in Level::supported() {
         for threads in 1..=3 {
             let got = f(&Pool::with_level(threads, level));
-            assert!(
-                bits(&got) == bits(&plain),
-                "{what}: {level} with {threads} threads differs from plain"
-            );
+            assert!(bits(&got) == bits(&plain), "{what}: {level} with {threads} threads differs from plain");
         }
     }
     plain
@@ -35,25 +32,13 @@ fn assert_close(what: &str, got: &[f32], exact: impl Iterator<Item = f64>, bound
     assert_eq!(got.len(), exact.len(), "{what}");
     for (i, (&got, exact)) in got.iter().zip(exact).enumerate() {
         let error = (f64::from(got) - exact).abs();
-        assert!(
-            error <= bound * (1.0 + exact.abs()),
-            "{what}: element {i} is {got}, not {exact}"
-        );
+        assert!(error <= bound * (1.0 + exact.abs()), "{what}: element {i} is {got}, not {exact}");
     }
 }
 
 #[test]
 fn rms_norm_is_right_and_the_same_everywhere() {
-    for (rows, dim) in [
-        (1, 1),
-        (3, 7),
-        (5, 16),
-        (40, 576),
-        (2, 4096),
-        (70, 24),
-        (9, 64),
-        (3, 1000),
-    ] {
+    for (rows, dim) in [(1, 1), (3, 7), (5, 16), (40, 576), (2, 4096), (70, 24), (9, 64), (3, 1000)] {
         let (x, weight) = (numbers(1, rows * dim), numbers(2, dim));
         let out = same_bits("rms_norm", |pool| {
             let mut out = vec![f32::NAN; x.len()];
@@ -128,12 +113,7 @@ fn elementwise_operations_are_right_and_the_same_everywhere() {
             elementwise::silu_mul(pool, &x, &y, &mut out);
             out
         });
-        assert_close(
-            "silu_mul",
-            &out,
-            pairs().map(|(x, y)| x / (1.0 + (-x).exp()) * y),
-            4e-7,
-        );
+        assert_close("silu_mul", &out, pairs().map(|(x, y)| x / (1.0 + (-x).exp()) * y), 4e-7);
     }
     let (x, bias) = (numbers(6, 300 * 100), numbers(7, 100));
     let out = same_bits("add_bias", |pool| {
@@ -141,10 +121,7 @@ fn elementwise_operations_are_right_and_the_same_everywhere() {
         elementwise::add_bias(pool, &mut out, &bias);
         out
     });
-    let exact = x
-        .iter()
-        .enumerate()
-        .map(|(i, &x)| f64::from(x) + f64::from(bias[i % 100]));
+    let exact = x.iter().enumerate().map(|(i, &x)| f64::from(x) + f64::from(bias[i % 100]));
     assert_close("add_bias", &out, exact, 1e-7);
 }
 
@@ -154,9 +131,7 @@ fn rope_turns_pairs_and_passes_the_rest() {
     for (heads, dim, rotary) in [(3, 64, 64), (2, 24, 16), (1, 128, 128), (700, 80, 20), (2, 8, 0)] {
         for style in [RopeStyle::Half, RopeStyle::Interleaved] {
             let pairs = rotary / 2;
-            let inv_freq: Vec<f64> = (0..pairs)
-                .map(|i| 1e4f64.powf(-(i as f64) / pairs as f64))
-                .collect();
+            let inv_freq: Vec<f64> = (0..pairs).map(|i| 1e4f64.powf(-(i as f64) / pairs as f64)).collect();
             let x = numbers(8, positions.len() * heads * dim);
             let mut table = RopeTable::new();
             table.fill(&positions, &inv_freq, 1.25);
@@ -207,12 +182,7 @@ fn softmax_is_right_and_the_same_everywhere() {
             let mut out = x.clone();
             softmax::softmax_in_place(level, &mut out, 0.7);
             let lse = softmax::log_sum_exp(level, &x);
-            (
-                bits(&out),
-                lse.to_bits(),
-                softmax::max(level, &x).to_bits(),
-                softmax::argmax(level, &x),
-            )
+            (bits(&out), lse.to_bits(), softmax::max(level, &x).to_bits(), softmax::argmax(level, &x))
         };
         let plain = run(Level::Plain);
         for level in Level::supported() {
@@ -229,10 +199,7 @@ fn softmax_is_right_and_the_same_everywhere() {
         }
         let exact = x.iter().map(|&x| f64::from(x).exp()).sum::<f64>().ln();
         assert!((f64::from_bits(plain.1) - exact).abs() < 1e-14 * exact.abs().max(1.0));
-        assert_eq!(
-            f32::from_bits(plain.2),
-            x.iter().copied().fold(f32::MIN, f32::max)
-        );
+        assert_eq!(f32::from_bits(plain.2), x.iter().copied().fold(f32::MIN, f32::max));
     }
 }
 

@@ -28,10 +28,7 @@ fn pool_dispatch() {
     for threads in [1, 2] {
         let pool = Pool::new(threads);
         let seconds = median(101, || (0..1000).for_each(|_| pool.run(threads, &|_| {}))) / 1000.0;
-        println!(
-            "pool, {threads} threads, one empty task each: {:.0} ns",
-            seconds * 1e9
-        );
+        println!("pool, {threads} threads, one empty task each: {:.0} ns", seconds * 1e9);
     }
 }
 
@@ -73,32 +70,17 @@ fn rows() {
 /// Median seconds of attention for `tokens` tokens that end a context of `context`.
 fn attend(pool: &Pool, heads: usize, kv_heads: usize, head_dim: usize, context: usize, tokens: usize) -> f64 {
     let kv_of_head: Vec<usize> = (0..heads).map(|head| head * kv_heads / heads).collect();
-    let shape = AttentionShape {
-        head_dim,
-        kv_heads,
-        kv_of_head: &kv_of_head,
-        scale: 0.125,
-        window: None,
-    };
+    let shape = AttentionShape { head_dim, kv_heads, kv_of_head: &kv_of_head, scale: 0.125, window: None };
     let table: Vec<u32> = (0..context.div_ceil(PAGE) as u32).rev().collect();
-    let cache: Vec<f32> = (0..table.len() * shape.page_len())
-        .map(|i| (i % 89) as f32 * 0.01)
-        .collect();
+    let cache: Vec<f32> = (0..table.len() * shape.page_len()).map(|i| (i % 89) as f32 * 0.01).collect();
     let values = cache.clone();
-    let rows: Vec<_> = (context - tokens..context)
-        .map(|position| AttentionRow {
-            table: &table,
-            position,
-        })
-        .collect();
+    let rows: Vec<_> =
+        (context - tokens..context).map(|position| AttentionRow { table: &table, position }).collect();
     let q = vec![0.3; tokens * heads * head_dim];
     let mut out = vec![0.0; q.len()];
     let mut scratch = AttentionScratch::new();
     median(if tokens == 1 { 51 } else { 5 }, || {
-        let pages = KvPages {
-            keys: &cache,
-            values: &values,
-        };
+        let pages = KvPages { keys: &cache, values: &values };
         attention(pool, &mut scratch, &shape, pages, &q, &rows, &mut out);
     })
 }

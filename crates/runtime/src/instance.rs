@@ -24,7 +24,8 @@ use std::{
 /// Ranks must be ready within this time.
 const LOAD_DEADLINE: Duration = Duration::from_secs(600);
 /// Pauses before the ranks are started again when loading them failed; then the instance gives up.
-const RETRY_PAUSES: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3)];
+const RETRY_PAUSES: [Duration; 3] =
+    [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3)];
 
 /// What to run and how.
 #[derive(Clone, Debug)]
@@ -233,7 +234,9 @@ impl Supervisor {
             self.shared.facts().processes.clear();
             failures = if had_been_ready { 0 } else { failures + 1 };
             let retry = RETRY_PAUSES.get(failures).filter(|_| self.was_ready);
-            let Some(pause) = retry else { return self.give_up(reason) };
+            let Some(pause) = retry else {
+                return self.give_up(reason);
+            };
             tracing::warn!("{reason}; the model is being loaded again");
             self.shared.set_state(State::Loading);
             self.fail_all(&format!("{reason}; the model is being loaded again, try again in a moment"));
@@ -282,7 +285,9 @@ impl Supervisor {
             };
             match message {
                 Ok(Message::Rank { attempt, .. }) if attempt != self.attempt => {}
-                Ok(Message::Rank { heard: Heard::Event(Event::Request(id, event)), .. }) => self.pass_on(id, event),
+                Ok(Message::Rank { heard: Heard::Event(Event::Request(id, event)), .. }) => {
+                    self.pass_on(id, event)
+                }
                 Ok(Message::Rank { rank, heard: Heard::Event(event), .. }) => {
                     if let Event::Ready { weight_bytes } = event {
                         self.shared.facts().weight_bytes += weight_bytes;
@@ -292,10 +297,14 @@ impl Supervisor {
                         Ok(true) => {
                             ready = true;
                             self.was_ready = true;
-                            self.waiting.drain(..).for_each(|request| team.tell_leader(Command::Submit(request)));
+                            self.waiting
+                                .drain(..)
+                                .for_each(|request| team.tell_leader(Command::Submit(request)));
                             self.shared.set_state(State::Ready);
                         }
-                        Err(error) => return End::Died { reason: error.to_string(), had_been_ready: ready },
+                        Err(error) => {
+                            return End::Died { reason: error.to_string(), had_been_ready: ready };
+                        }
                     }
                 }
                 Ok(Message::Rank { heard: Heard::Closed, .. }) => {
@@ -340,7 +349,8 @@ impl Supervisor {
         if self.waiting.len() < self.spec.limits.waiting {
             self.waiting.push(request);
         } else {
-            let reason = format!("{} requests are waiting for the model to load; try again later", self.waiting.len());
+            let reason =
+                format!("{} requests are waiting for the model to load; try again later", self.waiting.len());
             self.pass_on(request.id, RequestEvent::Busy(reason));
         }
     }

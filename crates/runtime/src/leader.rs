@@ -37,11 +37,15 @@ pub(crate) fn lead(
             return Ok(());
         }
         while flying.len() < split.pp {
-            let Some(planned) = scheduler.next_step() else { break };
+            let Some(planned) = scheduler.next_step() else {
+                break;
+            };
             let own_logits = pipeline.start(&planned.step)?;
             flying.push_back(InFlight { planned, own_logits });
         }
-        let Some(oldest) = flying.pop_front() else { continue };
+        let Some(oldest) = flying.pop_front() else {
+            continue;
+        };
         let logits = pipeline.finish(&oldest.planned.step, oldest.own_logits)?;
         for (id, event) in scheduler.finish_step(&oldest.planned, &logits) {
             events(Event::Request(id, event));
@@ -109,7 +113,8 @@ impl Pipeline {
             .filter(|(number, shard)| shard.is_last && *number != 0)
             .map(|(number, shard): (usize, &Shard)| (number, shard.vocab.clone()))
             .collect();
-        let collector = (!last_stage.is_empty()).then(|| Collector::start(Arc::clone(&rank.world), last_stage));
+        let collector =
+            (!last_stage.is_empty()).then(|| Collector::start(Arc::clone(&rank.world), last_stage));
         Self { rank, collector }
     }
 
@@ -130,7 +135,9 @@ impl Pipeline {
     /// The step's logits `[logit rows, vocab]`, when all ranks have made theirs.
     fn finish(&mut self, step: &Step, own: Vec<f32>) -> Result<Vec<f32>, RuntimeError> {
         let rows = step.logit_rows();
-        let Some(collector) = self.collector.as_ref().filter(|_| rows > 0) else { return Ok(own) };
+        let Some(collector) = self.collector.as_ref().filter(|_| rows > 0) else {
+            return Ok(own);
+        };
         let mut columns = collector.arrived.recv().map_err(|_| RuntimeError::Collector)??;
         let shard = &self.rank.shards[0];
         if shard.is_last {

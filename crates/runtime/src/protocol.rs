@@ -3,11 +3,7 @@
 //! Frames are a 4-byte little-endian length and that many bytes of postcard. The end of standard input means that
 //! the front is gone, and the rank with it.
 
-use pomar_engine::{
-    Sampling, Step,
-    sampler::LogProbs,
-    split::Split,
-};
+use pomar_engine::{Sampling, Step, sampler::LogProbs, split::Split};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
     io::{self, Read, Write},
@@ -245,7 +241,8 @@ mod float_bytes {
 pub fn write_frame<T: Serialize>(writer: &mut impl Write, value: &T) -> io::Result<()> {
     let bytes = postcard::to_stdvec(value).map_err(io::Error::other)?;
     let length = u32::try_from(bytes.len()).ok().filter(|&length| length as usize <= MAX_FRAME_BYTES);
-    let length = length.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the frame is too long"))?;
+    let length =
+        length.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the frame is too long"))?;
     writer.write_all(&length.to_le_bytes())?;
     writer.write_all(&bytes)?;
     writer.flush()
@@ -263,7 +260,10 @@ pub fn read_frame<T: DeserializeOwned>(reader: &mut impl Read) -> io::Result<Opt
     reader.read_exact(&mut length[1..])?;
     let length = u32::from_le_bytes(length) as usize;
     if length > MAX_FRAME_BYTES {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a frame of {length} bytes is too long")));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("a frame of {length} bytes is too long"),
+        ));
     }
     // Memory grows with what arrives, not with what is announced.
     let mut bytes = Vec::new();

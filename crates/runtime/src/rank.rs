@@ -36,7 +36,9 @@ pub fn serve_stdio() -> i32 {
         Ok(Some(spec)) => spec,
         Ok(None) => return 0,
         Err(error) => {
-            eprintln!("pomar rank: standard input holds no rank's description ({error}); the node starts ranks itself");
+            eprintln!(
+                "pomar rank: standard input holds no rank's description ({error}); the node starts ranks itself"
+            );
             return 2;
         }
     };
@@ -64,11 +66,14 @@ pub fn serve_stdio() -> i32 {
 ///
 /// # Errors
 /// Whatever keeps it from going on: a damaged model, a split that doesn't fit, a peer that died.
-pub fn run(spec: &RankSpec, commands: &mpsc::Receiver<Command>, events: &mut EventSink) -> Result<(), RuntimeError> {
+pub fn run(
+    spec: &RankSpec,
+    commands: &mpsc::Receiver<Command>,
+    events: &mut EventSink,
+) -> Result<(), RuntimeError> {
     let groups = Groups::join(spec, commands, events)?;
-    let result = load_rank(spec, &groups).and_then(|rank| {
-        if spec.rank == 0 { lead(rank, commands, events) } else { follow(rank, events) }
-    });
+    let result = load_rank(spec, &groups)
+        .and_then(|rank| if spec.rank == 0 { lead(rank, commands, events) } else { follow(rank, events) });
     if let Err(error) = &result {
         groups.world.abort(&error.to_string());
     }
@@ -112,7 +117,8 @@ impl Groups {
                     return Err(RuntimeError::NoAddresses);
                 };
                 let connect = |listener, rank, peers: &TcpPeers| -> Result<Arc<dyn Group>, RuntimeError> {
-                    let group = TcpGroup::connect(listener, rank, &peers.addresses, &peers.key, options.clone())?;
+                    let group =
+                        TcpGroup::connect(listener, rank, &peers.addresses, &peers.key, options.clone())?;
                     Ok(Arc::new(group))
                 };
                 let world = connect(world, rank, &world_peers)?;

@@ -80,7 +80,9 @@ impl Scheduler {
         self.check(&request).map_err(RequestEvent::Invalid)?;
         let waiting = self.waiting.len();
         if waiting >= self.limits.waiting {
-            return Err(RequestEvent::Busy(format!("{waiting} requests are waiting already; try again later")));
+            return Err(RequestEvent::Busy(format!(
+                "{waiting} requests are waiting already; try again later"
+            )));
         }
         self.waiting.push_back(request);
         Ok(())
@@ -144,7 +146,9 @@ impl Scheduler {
         let mut rows = logits.chunks_exact(self.vocab);
         for (chunk, &id) in planned.step.chunks.iter().zip(&planned.requests) {
             let rows: Vec<&[f32]> = rows.by_ref().take(chunk.logit_rows()).collect();
-            let Some(sequence) = self.running.iter_mut().find(|s| s.request.id == id) else { continue };
+            let Some(sequence) = self.running.iter_mut().find(|s| s.request.id == id) else {
+                continue;
+            };
             sequence.report_rows(chunk, &rows, &mut outcomes);
             let end = chunk.start as usize + chunk.tokens.len();
             let ends_known = end == sequence.known();
@@ -170,10 +174,16 @@ impl Scheduler {
     /// that has started is never put back.
     fn admit(&mut self) {
         while self.running.len() < self.limits.sequences {
-            let Some(request) = self.waiting.front() else { return };
+            let Some(request) = self.waiting.front() else {
+                return;
+            };
             let needed = (request.prompt.len() + request.max_tokens).div_ceil(PAGE);
-            let Some(pages) = self.pages.take(needed) else { return };
-            let Some(request) = self.waiting.pop_front() else { return };
+            let Some(pages) = self.pages.take(needed) else {
+                return;
+            };
+            let Some(request) = self.waiting.pop_front() else {
+                return;
+            };
             self.running.push(Sequence { request, answer: Vec::new(), scheduled: 0, pages });
         }
     }
@@ -213,21 +223,33 @@ impl Sequence {
         match self.request.want {
             Want::Tokens => {}
             Want::Logits => {
-                outcomes.push((self.request.id, RequestEvent::Logits { position: start, logits: rows.concat() }));
+                outcomes
+                    .push((self.request.id, RequestEvent::Logits { position: start, logits: rows.concat() }));
             }
             Want::PromptLogProbs => {
                 let next = self.request.prompt.iter().skip(start + 1);
-                let values: Vec<f32> =
-                    rows.iter().zip(next).map(|(row, &token)| log_probabilities(row, token, 0).chosen).collect();
+                let values: Vec<f32> = rows
+                    .iter()
+                    .zip(next)
+                    .map(|(row, &token)| log_probabilities(row, token, 0).chosen)
+                    .collect();
                 if !values.is_empty() {
-                    outcomes.push((self.request.id, RequestEvent::PromptLogProbs { position: start + 1, values }));
+                    outcomes.push((
+                        self.request.id,
+                        RequestEvent::PromptLogProbs { position: start + 1, values },
+                    ));
                 }
             }
         }
     }
 
     /// Chooses the token at `position` from its logits. Gives the reason when it is the end of the answer.
-    fn extend(&mut self, logits: &[f32], position: usize, outcomes: &mut Vec<Outcome>) -> Option<FinishReason> {
+    fn extend(
+        &mut self,
+        logits: &[f32],
+        position: usize,
+        outcomes: &mut Vec<Outcome>,
+    ) -> Option<FinishReason> {
         let request = &self.request;
         if request.max_tokens == 0 {
             return Some(FinishReason::Length);
@@ -375,7 +397,10 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let error = invalid(&mut scheduler, request(1, 200, 100));
-        assert!(error.contains("200 prompt tokens and 100 answer tokens") && error.contains("256"), "{error}");
+        assert!(
+            error.contains("200 prompt tokens and 100 answer tokens") && error.contains("256"),
+            "{error}"
+        );
         assert!(invalid(&mut scheduler, request(1, 0, 1)).contains("empty"));
         let foreign = Request { prompt: vec![16], ..request(1, 1, 1) };
         assert!(invalid(&mut scheduler, foreign).contains("token id 16"));
@@ -391,7 +416,9 @@ mod tests {
         let planned = scheduler.next_step().unwrap();
         assert_eq!(planned.step.logit_rows(), 5);
         let outcomes = scheduler.finish_step(&planned, &logits(&planned, 2));
-        let (1, RequestEvent::PromptLogProbs { position: 1, values }) = &outcomes[0] else { panic!("{outcomes:?}") };
+        let (1, RequestEvent::PromptLogProbs { position: 1, values }) = &outcomes[0] else {
+            panic!("{outcomes:?}")
+        };
         // Token 2 is likelier than the others by e.
         let rest = (std::f32::consts::E + 15.0).ln();
         let expected = [-rest, 1.0 - rest, -rest, -rest];

@@ -104,7 +104,10 @@ impl Team {
             let rank = thread::spawn(run);
             heard.iter().for_each(|event| listener(0, Heard::Event(event)));
             if rank.join().is_err() {
-                listener(0, Heard::Event(Event::Failed("the rank's thread panicked; see the message above".into())));
+                listener(
+                    0,
+                    Heard::Event(Event::Failed("the rank's thread panicked; see the message above".into())),
+                );
             }
             listener(0, Heard::Closed);
         };
@@ -114,7 +117,9 @@ impl Team {
 
     /// Notes what a rank said about itself. True when this made the team ready.
     pub(crate) fn note(&mut self, rank: usize, event: &Event, base: &RankSpec) -> Result<bool, RuntimeError> {
-        let Some(member) = self.members.get_mut(rank) else { return Ok(false) };
+        let Some(member) = self.members.get_mut(rank) else {
+            return Ok(false);
+        };
         match event {
             Event::Listening { world, stage } => {
                 member.listening = Some((*world, *stage));
@@ -139,10 +144,13 @@ impl Team {
 
     /// Process numbers by rank; `None` for a rank that is a thread.
     pub(crate) fn processes_by_rank(&self) -> Vec<Option<u32>> {
-        self.members.iter().map(|member| match &member.life {
-            Life::Process { child, .. } => Some(child.id()),
-            Life::Thread { .. } => None,
-        }).collect()
+        self.members
+            .iter()
+            .map(|member| match &member.life {
+                Life::Process { child, .. } => Some(child.id()),
+                Life::Thread { .. } => None,
+            })
+            .collect()
     }
 
     /// Tells the leader something. A leader that can't hear is about to be found dead, so that is no error.
@@ -156,10 +164,12 @@ impl Team {
     fn introduce(&mut self, base: &RankSpec) -> Result<(), RuntimeError> {
         let split = base.split;
         let listening: Vec<_> = self.members.iter().filter_map(|member| member.listening).collect();
-        let world = TcpPeers { addresses: listening.iter().map(|(world, _)| *world).collect(), key: random_key()? };
+        let world =
+            TcpPeers { addresses: listening.iter().map(|(world, _)| *world).collect(), key: random_key()? };
         let stage_key = random_key()?;
         for rank in 0..self.members.len() {
-            let addresses: Vec<_> = listening[split.stage_ranks(rank)].iter().filter_map(|(_, stage)| *stage).collect();
+            let addresses: Vec<_> =
+                listening[split.stage_ranks(rank)].iter().filter_map(|(_, stage)| *stage).collect();
             let stage = (split.tp > 1).then_some(TcpPeers { addresses, key: stage_key });
             self.members[rank].tell(Command::Connect { world: world.clone(), stage });
         }
@@ -170,7 +180,9 @@ impl Team {
     pub(crate) fn post_mortem(mut self) -> String {
         let until = Instant::now() + POST_MORTEM;
         loop {
-            if let Some(killed) = self.members.iter_mut().enumerate().find_map(|(rank, member)| member.killed(rank)) {
+            if let Some(killed) =
+                self.members.iter_mut().enumerate().find_map(|(rank, member)| member.killed(rank))
+            {
                 return killed;
             }
             let over = Instant::now() > until || self.members.iter_mut().all(Member::is_gone);
@@ -182,7 +194,8 @@ impl Team {
         // A rank that complains about itself rather than about a peer is the cause.
         let words = |about_peer: bool| {
             self.members.iter().enumerate().find_map(|(rank, member)| {
-                let words = member.last_words.as_ref().filter(|words| words.starts_with("rank ") == about_peer)?;
+                let words =
+                    member.last_words.as_ref().filter(|words| words.starts_with("rank ") == about_peer)?;
                 Some(if self.members.len() == 1 { words.clone() } else { format!("rank {rank}: {words}") })
             })
         };
@@ -242,13 +255,17 @@ impl Member {
 
     /// The sentence for a process that a signal ended.
     fn killed(&mut self, rank: usize) -> Option<String> {
-        let Life::Process { child, .. } = &mut self.life else { return None };
+        let Life::Process { child, .. } = &mut self.life else {
+            return None;
+        };
         let signal = child.try_wait().ok()??.signal()?;
         Some(format!("rank {rank} (process {}) was killed by signal {signal}", child.id()))
     }
 
     fn exit_status(&mut self, rank: usize) -> Option<String> {
-        let Life::Process { child, .. } = &mut self.life else { return None };
+        let Life::Process { child, .. } = &mut self.life else {
+            return None;
+        };
         let status = child.try_wait().ok()??;
         Some(format!("rank {rank} (process {}) ended with {status}; see its message above", child.id()))
     }

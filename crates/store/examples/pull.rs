@@ -7,19 +7,8 @@ fn main() -> Result<(), StoreError> {
     let bar = Bar::new();
     for argument in std::env::args().skip(1) {
         let model: ModelRef = argument.parse()?;
-        let resolved = store.resolve(
-            &model,
-            &Options {
-                progress: &bar,
-                ..Options::default()
-            },
-        )?;
-        println!(
-            "{} from {}: {}",
-            resolved.display_name,
-            resolved.source,
-            resolved.path.display()
-        );
+        let resolved = store.resolve(&model, &Options { progress: &bar, ..Options::default() })?;
+        println!("{} from {}: {}", resolved.display_name, resolved.source, resolved.path.display());
     }
     Ok(())
 }

@@ -46,10 +46,7 @@ const ALIASES: &[Alias] = &[Alias {
                 carrier_size: 92_871_040,
             }),
         },
-        AliasSource {
-            reference: "hf:HuggingFaceTB/SmolLM2-135M-Instruct",
-            file: None,
-        },
+        AliasSource { reference: "hf:HuggingFaceTB/SmolLM2-135M-Instruct", file: None },
     ],
 }];
 
@@ -65,18 +62,12 @@ pub(crate) fn find(name: &str) -> Option<&'static Alias> {
 
 /// The alias that has this reference among its sources.
 pub(crate) fn of_reference(reference: &str) -> Option<&'static Alias> {
-    ALIASES
-        .iter()
-        .find(|alias| alias.sources.iter().any(|source| source.reference == reference))
+    ALIASES.iter().find(|alias| alias.sources.iter().any(|source| source.reference == reference))
 }
 
 /// All names, comma-separated, for error messages.
 pub(crate) fn known_names() -> String {
-    ALIASES
-        .iter()
-        .map(|alias| alias.name)
-        .collect::<Vec<_>>()
-        .join(", ")
+    ALIASES.iter().map(|alias| alias.name).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

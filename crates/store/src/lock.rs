@@ -33,15 +33,10 @@ impl Lock {
         let mut told = false;
         while !try_lock(&file, path)? {
             if start.elapsed() >= limit {
-                return Err(StoreError::Busy {
-                    what: what.to_owned(),
-                    waited: limit,
-                });
+                return Err(StoreError::Busy { what: what.to_owned(), waited: limit });
             }
             if !told {
-                progress.note(&format!(
-                    "another pomar process is fetching {what}; waiting for it"
-                ));
+                progress.note(&format!("another pomar process is fetching {what}; waiting for it"));
                 told = true;
             }
             thread::sleep(POLL);
@@ -55,10 +50,7 @@ impl Lock {
         if try_lock(&file, path)? {
             return Ok(Lock { _file: file });
         }
-        Err(StoreError::Busy {
-            what: what.to_owned(),
-            waited: Duration::ZERO,
-        })
+        Err(StoreError::Busy { what: what.to_owned(), waited: Duration::ZERO })
     }
 }
 
@@ -90,15 +82,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("locks/a.lock");
         let first = Lock::try_acquire(&path, "a").expect("free");
-        assert!(matches!(
-            Lock::try_acquire(&path, "a"),
-            Err(StoreError::Busy { .. })
-        ));
+        assert!(matches!(Lock::try_acquire(&path, "a"), Err(StoreError::Busy { .. })));
         let short = Duration::from_millis(50);
-        assert!(matches!(
-            Lock::acquire(&path, "a", short, &Silent),
-            Err(StoreError::Busy { .. })
-        ));
+        assert!(matches!(Lock::acquire(&path, "a", short, &Silent), Err(StoreError::Busy { .. })));
         drop(first);
         assert!(Lock::acquire(&path, "a", short, &Silent).is_ok());
     }

@@ -53,13 +53,8 @@ impl Manifest {
             Err(e) => return Err(StoreError::io("read", &path)(e)),
         };
         let mut text = Vec::new();
-        file.take(MAX_SIZE)
-            .read_to_end(&mut text)
-            .map_err(StoreError::io("read", &path))?;
-        let bad = |why: String| StoreError::BadManifest {
-            path: path.clone(),
-            why,
-        };
+        file.take(MAX_SIZE).read_to_end(&mut text).map_err(StoreError::io("read", &path))?;
+        let bad = |why: String| StoreError::BadManifest { path: path.clone(), why };
         let manifest: Manifest = serde_json::from_slice(&text).map_err(|e| bad(e.to_string()))?;
         match manifest.files.iter().find(|file| !is_safe_relative(&file.name)) {
             Some(file) => Err(bad(format!("file name {:?} leads out of the folder", file.name))),
@@ -70,27 +65,19 @@ impl Manifest {
     /// Writes the manifest in one step: a reader sees the old one or the new one.
     pub(crate) fn write(&self, folder: &Path) -> Result<(), StoreError> {
         let path = folder.join(FILE_NAME);
-        let text = serde_json::to_vec_pretty(self).map_err(|e| StoreError::BadManifest {
-            path: path.clone(),
-            why: e.to_string(),
-        })?;
+        let text = serde_json::to_vec_pretty(self)
+            .map_err(|e| StoreError::BadManifest { path: path.clone(), why: e.to_string() })?;
         disk::write_atomically(&path, &text)
     }
 
     /// Whether everything was fetched, and every file still has its size.
     pub(crate) fn is_intact(&self, folder: &Path) -> bool {
-        self.complete
-            && self
-                .files
-                .iter()
-                .all(|file| has_size(&folder.join(&file.name), file.size))
+        self.complete && self.files.iter().all(|file| has_size(&folder.join(&file.name), file.size))
     }
 
     /// Total size of the files in bytes.
     pub(crate) fn size(&self) -> u64 {
-        self.files
-            .iter()
-            .fold(0, |sum, file| sum.saturating_add(file.size))
+        self.files.iter().fold(0, |sum, file| sum.saturating_add(file.size))
     }
 
     /// Adds a reference that this folder answers too.
@@ -116,9 +103,7 @@ pub(crate) fn has_size(path: &Path, size: u64) -> bool {
 
 /// Seconds since 1970, UTC; 0 on a machine whose clock is before that.
 pub(crate) fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 #[cfg(test)]
@@ -131,11 +116,7 @@ mod tests {
             revision: "c0ffee".into(),
             fetched_at: 1,
             complete: true,
-            files: vec![FileRecord {
-                name: name.into(),
-                size: 3,
-                sha256: None,
-            }],
+            files: vec![FileRecord { name: name.into(), size: 3, sha256: None }],
         }
     }
 
@@ -156,14 +137,8 @@ mod tests {
     fn a_manifest_cannot_point_outside() {
         let dir = tempfile::tempdir().expect("a folder");
         sample("../secret").write(dir.path()).expect("written");
-        assert!(matches!(
-            Manifest::read(dir.path()),
-            Err(StoreError::BadManifest { .. })
-        ));
+        assert!(matches!(Manifest::read(dir.path()), Err(StoreError::BadManifest { .. })));
         fs::write(dir.path().join(FILE_NAME), "{").expect("written");
-        assert!(matches!(
-            Manifest::read(dir.path()),
-            Err(StoreError::BadManifest { .. })
-        ));
+        assert!(matches!(Manifest::read(dir.path()), Err(StoreError::BadManifest { .. })));
     }
 }

@@ -35,9 +35,7 @@ mod tests {
 
     #[test]
     fn paths_that_lead_out_are_refused() {
-        for path in [
-            "", "/", "/a", "a/", "a//b", "..", "a/../b", "./a", "a\\b", "C:x", "a\0b", "a\nb",
-        ] {
+        for path in ["", "/", "/a", "a/", "a//b", "..", "a/../b", "./a", "a\\b", "C:x", "a\0b", "a\nb"] {
             assert!(!is_safe_relative(path), "{path:?}");
         }
         assert!(!is_safe_relative(&"a".repeat(201)));
@@ -46,13 +44,7 @@ mod tests {
 
     #[test]
     fn ordinary_paths_are_fine() {
-        for path in [
-            "config.json",
-            "a/b/model-00001-of-00002.safetensors",
-            "..a",
-            "modèle.gguf",
-            ".x",
-        ] {
+        for path in ["config.json", "a/b/model-00001-of-00002.safetensors", "..a", "modèle.gguf", ".x"] {
             assert!(is_safe_relative(path), "{path:?}");
         }
     }

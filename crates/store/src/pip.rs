@@ -37,30 +37,19 @@ pub(crate) fn download(
     crate::disk::create_folder(&temporary)?;
     let mut child = command(context, &requirement, into, &temporary)
         .spawn()
-        .map_err(|e| StoreError::NoPip {
-            python: python.clone(),
-            why: e.to_string(),
-        })?;
+        .map_err(|e| StoreError::NoPip { python: python.clone(), why: e.to_string() })?;
     let tail = keep_tail(&mut child);
     let job = Job::start(context.progress, &requirement, size);
-    let pip_error = |why: String| StoreError::Pip {
-        package: requirement.clone(),
-        python: python.clone(),
-        why,
-    };
-    let succeeded = wait(&mut child, context.settings.limits.pip, || {
-        job.at(bytes_in(into, 3))
-    })
-    .map_err(|e| pip_error(e.to_string()))?;
+    let pip_error =
+        |why: String| StoreError::Pip { package: requirement.clone(), python: python.clone(), why };
+    let succeeded = wait(&mut child, context.settings.limits.pip, || job.at(bytes_in(into, 3)))
+        .map_err(|e| pip_error(e.to_string()))?;
     if succeeded {
         return only_wheel(into).map_err(pip_error);
     }
     let last = tail.recv_timeout(Duration::from_secs(2)).unwrap_or_default();
     if last.contains("No module named pip") || last.contains("No module named 'pip'") {
-        return Err(StoreError::NoPip {
-            python,
-            why: "it has no pip".into(),
-        });
+        return Err(StoreError::NoPip { python, why: "it has no pip".into() });
     }
     Err(pip_error(last_lines(&last)))
 }
@@ -70,16 +59,7 @@ pub(crate) fn download(
 fn command(context: &Context<'_>, requirement: &str, into: &Path, temporary: &Path) -> Command {
     let mut command = Command::new(&context.settings.python);
     command
-        .args([
-            "-m",
-            "pip",
-            "download",
-            "--no-deps",
-            "--only-binary",
-            ":all:",
-            "--quiet",
-            "--no-input",
-        ])
+        .args(["-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet", "--no-input"])
         .args(["--disable-pip-version-check", "--progress-bar", "off", "--dest"])
         .arg(into)
         .arg(requirement)
@@ -132,20 +112,12 @@ fn keep_tail(child: &mut Child) -> Receiver<String> {
 /// The last lines, with addresses left out: they may carry passwords, and say nothing that the user can act
 /// on.
 fn last_lines(text: &str) -> String {
-    let lines: Vec<_> = text
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .collect();
+    let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let shown = &lines[lines.len().saturating_sub(LINES_SHOWN)..];
     if shown.is_empty() {
         return "it gave no reason".into();
     }
-    shown
-        .iter()
-        .map(|line| without_addresses(line))
-        .collect::<Vec<_>>()
-        .join("\n")
+    shown.iter().map(|line| without_addresses(line)).collect::<Vec<_>>().join("\n")
 }
 
 fn without_addresses(line: &str) -> String {
@@ -188,10 +160,7 @@ mod tests {
     fn last_words_are_short_and_without_addresses() {
         let text = "one\ntwo\n\nERROR: at https://user:pw@index.example/simple failed\nthree\nfour\n";
         assert_eq!(last_lines(text), "two\nERROR: at (address) failed\nthree\nfour");
-        assert_eq!(
-            last_lines("x Pool(host='index.example', port=443): no"),
-            "x (address) port=443): no"
-        );
+        assert_eq!(last_lines("x Pool(host='index.example', port=443): no"), "x (address) port=443): no");
         assert_eq!(last_lines(" \n"), "it gave no reason");
     }
 

@@ -40,10 +40,7 @@ pub struct Bar {
 impl Bar {
     /// A bar that is not drawn before its first job.
     pub fn new() -> Self {
-        Bar {
-            bar: Mutex::new(ProgressBar::hidden()),
-            terminal: std::io::stderr().is_terminal(),
-        }
+        Bar { bar: Mutex::new(ProgressBar::hidden()), terminal: std::io::stderr().is_terminal() }
     }
 
     fn with_bar(&self, act: impl FnOnce(&mut ProgressBar)) {

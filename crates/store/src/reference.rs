@@ -65,10 +65,7 @@ impl FromStr for ModelRef {
     /// Parses a reference. Looks at the file system only for a bare word that is no alias (a folder of that
     /// name in the working directory is then meant).
     fn from_str(given: &str) -> Result<Self, StoreError> {
-        let bad = |why: &'static str| StoreError::BadReference {
-            given: shown(given),
-            why,
-        };
+        let bad = |why: &'static str| StoreError::BadReference { given: shown(given), why };
         if given.is_empty() {
             return Err(bad("it is empty"));
         }
@@ -87,10 +84,7 @@ impl FromStr for ModelRef {
         if looks_like_path(given) || Path::new(given).exists() {
             return Ok(ModelRef::Local(PathBuf::from(given)));
         }
-        Err(StoreError::UnknownModel {
-            given: shown(given),
-            known: alias::known_names(),
-        })
+        Err(StoreError::UnknownModel { given: shown(given), known: alias::known_names() })
     }
 }
 
@@ -100,10 +94,7 @@ impl ModelRef {
         let revision = Some(revision.to_owned());
         match self {
             ModelRef::Hub(hub) => ModelRef::Hub(HubRef { revision, ..hub }),
-            ModelRef::Wheel(wheel) => ModelRef::Wheel(WheelRef {
-                version: revision,
-                ..wheel
-            }),
+            ModelRef::Wheel(wheel) => ModelRef::Wheel(WheelRef { version: revision, ..wheel }),
             other => other,
         }
     }
@@ -170,19 +161,14 @@ impl WheelRef {
         if version.is_some_and(|v| !is_version(v)) {
             return Err("the version after '==' is no exact version such as 1.2.3");
         }
-        Ok(WheelRef {
-            package: normal_package_name(package),
-            version: version.map(str::to_owned),
-        })
+        Ok(WheelRef { package: normal_package_name(package), version: version.map(str::to_owned) })
     }
 }
 
 impl fmt::Display for WheelRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "pypi:{}", self.package)?;
-        self.version
-            .as_ref()
-            .map_or(Ok(()), |version| write!(f, "=={version}"))
+        self.version.as_ref().map_or(Ok(()), |version| write!(f, "=={version}"))
     }
 }
 
@@ -286,10 +272,7 @@ mod tests {
 
     #[test]
     fn an_unknown_word_lists_aliases_and_forms() {
-        let message = "smolm2"
-            .parse::<ModelRef>()
-            .expect_err("no such alias")
-            .to_string();
+        let message = "smolm2".parse::<ModelRef>().expect_err("no such alias").to_string();
         for part in ["smolm2", "smollm2", "hf:", "pypi:", ".gguf"] {
             assert!(message.contains(part), "{part} missing in {message}");
         }

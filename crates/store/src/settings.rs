@@ -93,10 +93,7 @@ mod tests {
 
     #[test]
     fn the_token_is_not_shown() {
-        let settings = Settings {
-            token: Some("hf_secret".into()),
-            ..Settings::from_env()
-        };
+        let settings = Settings { token: Some("hf_secret".into()), ..Settings::from_env() };
         assert!(!format!("{settings:?}").contains("secret"));
     }
 }

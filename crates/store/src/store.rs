@@ -37,11 +37,7 @@ pub struct Options<'a> {
 
 impl Default for Options<'_> {
     fn default() -> Self {
-        Options {
-            offline: false,
-            refresh: false,
-            progress: &Silent,
-        }
+        Options { offline: false, refresh: false, progress: &Silent }
     }
 }
 
@@ -156,18 +152,13 @@ impl Store {
     /// [`StoreError::NotStored`], [`StoreError::NotOurs`] for local files, [`StoreError::Busy`] while another
     /// process fetches it, [`StoreError::Io`].
     pub fn remove(&self, reference: &ModelRef) -> Result<Removed, StoreError> {
-        let mut removed = Removed {
-            folders: Vec::new(),
-            bytes: 0,
-        };
+        let mut removed = Removed { folders: Vec::new(), bytes: 0 };
         for source in sources_of(reference)? {
             let family = self.family_of(&source)?;
             self.remove_from(&family, &mut removed)?;
         }
         if removed.folders.is_empty() {
-            return Err(StoreError::NotStored {
-                reference: reference.to_string(),
-            });
+            return Err(StoreError::NotStored { reference: reference.to_string() });
         }
         Ok(removed)
     }
@@ -206,10 +197,7 @@ impl Store {
                 Err(error) => return Err(error),
             }
         }
-        Err(StoreError::AllSources {
-            alias: alias.name.to_owned(),
-            tried: tried.trim_end().to_owned(),
-        })
+        Err(StoreError::AllSources { alias: alias.name.to_owned(), tried: tried.trim_end().to_owned() })
     }
 
     /// One source: from disk when it is there and needn't be asked again, else fetched.
@@ -225,15 +213,9 @@ impl Store {
         }
         if options.offline {
             let reference = family.reference.to_string();
-            return Err(StoreError::Offline {
-                missing: reference.clone(),
-                reference,
-            });
+            return Err(StoreError::Offline { missing: reference.clone(), reference });
         }
-        let context = Context {
-            settings: &self.settings,
-            progress: options.progress,
-        };
+        let context = Context { settings: &self.settings, progress: options.progress };
         let _lock = self.lock(family, options.progress)?;
         // Another process may have fetched it while this one waited.
         if !may_move && let Some(stored) = family.newest_intact()? {
@@ -244,11 +226,7 @@ impl Store {
     }
 
     fn remove_from(&self, family: &Family, removed: &mut Removed) -> Result<(), StoreError> {
-        let doomed: Vec<_> = family
-            .stored()?
-            .into_iter()
-            .filter(|stored| stored.answers(family))
-            .collect();
+        let doomed: Vec<_> = family.stored()?.into_iter().filter(|stored| stored.answers(family)).collect();
         if doomed.is_empty() {
             return Ok(());
         }
@@ -267,19 +245,11 @@ impl Store {
 
     fn lock(&self, family: &Family, progress: &dyn Progress) -> Result<Lock, StoreError> {
         let what = family.reference.to_string();
-        Lock::acquire(
-            &self.lock_path(family),
-            &what,
-            self.settings.limits.lock,
-            progress,
-        )
+        Lock::acquire(&self.lock_path(family), &what, self.settings.limits.lock, progress)
     }
 
     fn lock_path(&self, family: &Family) -> PathBuf {
-        let relative = family
-            .folder
-            .strip_prefix(self.models())
-            .unwrap_or(&family.folder);
+        let relative = family.folder.strip_prefix(self.models()).unwrap_or(&family.folder);
         let words: Vec<_> = relative.iter().map(|word| word.to_string_lossy()).collect();
         self.home.join("locks").join(words.join("--") + ".lock")
     }
@@ -293,15 +263,10 @@ impl Store {
             ModelRef::Hub(HubRef { owner, repo, .. }) => Path::new("hf").join(owner).join(repo),
             ModelRef::Wheel(WheelRef { package, .. }) => Path::new("pypi").join(package),
             ModelRef::Alias(_) | ModelRef::Local(_) => {
-                return Err(StoreError::NotStored {
-                    reference: reference.to_string(),
-                });
+                return Err(StoreError::NotStored { reference: reference.to_string() });
             }
         };
-        Ok(Family {
-            folder: self.models().join(relative),
-            reference: reference.clone(),
-        })
+        Ok(Family { folder: self.models().join(relative), reference: reference.clone() })
     }
 
     /// Every repository and package that has a folder.
@@ -316,11 +281,7 @@ impl Store {
             references.push(format!("pypi:{}", name_of(&package)));
         }
         // A folder whose name is no reference was made by someone else.
-        references
-            .iter()
-            .filter_map(|text| text.parse().ok())
-            .map(|r| self.family_of(&r))
-            .collect()
+        references.iter().filter_map(|text| text.parse().ok()).map(|r| self.family_of(&r)).collect()
     }
 }
 

@@ -49,10 +49,7 @@ pub(crate) fn check_files(
             done = done.saturating_add(bytes);
             job.at(done);
         })?;
-        checks.push(FileCheck {
-            name: file.name.clone(),
-            state,
-        });
+        checks.push(FileCheck { name: file.name.clone(), state });
     }
     Ok(checks)
 }
@@ -70,9 +67,5 @@ fn check_file(path: &Path, file: &FileRecord, each: impl FnMut(u64)) -> Result<F
         return Ok(FileState::SizeOnly);
     };
     let found = sha256_of_file(path, each).map_err(StoreError::io("read", path))?;
-    Ok(if *recorded == found {
-        FileState::Good
-    } else {
-        FileState::WrongHash(found)
-    })
+    Ok(if *recorded == found { FileState::Good } else { FileState::WrongHash(found) })
 }

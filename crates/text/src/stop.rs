@@ -60,15 +60,8 @@ impl StopStrings {
         if stops.len() > MAX_STOPS {
             return Err(StopError::TooMany(stops.len()));
         }
-        let matchers = stops
-            .iter()
-            .map(|stop| Matcher::new(stop.as_ref()))
-            .collect::<Result<_, _>>()?;
-        Ok(StopStrings {
-            matchers,
-            held: VecDeque::new(),
-            done: false,
-        })
+        let matchers = stops.iter().map(|stop| Matcher::new(stop.as_ref())).collect::<Result<_, _>>()?;
+        Ok(StopStrings { matchers, held: VecDeque::new(), done: false })
     }
 
     /// Takes the next piece of text and gives out what is certain.
@@ -84,23 +77,12 @@ impl StopStrings {
                 certain.extend(self.held.drain(..before));
                 self.held.clear();
                 self.done = true;
-                return Stopped {
-                    text: text(certain),
-                    matched: Some(index),
-                };
+                return Stopped { text: text(certain), matched: Some(index) };
             }
-            let possible = self
-                .matchers
-                .iter()
-                .map(|matcher| matcher.matched)
-                .max()
-                .unwrap_or(0);
+            let possible = self.matchers.iter().map(|matcher| matcher.matched).max().unwrap_or(0);
             certain.extend(self.held.drain(..self.held.len() - possible));
         }
-        Stopped {
-            text: text(certain),
-            matched: None,
-        }
+        Stopped { text: text(certain), matched: None }
     }
 
     /// Gives out what was held back, when no more text will come. Nothing after a match.
@@ -146,11 +128,7 @@ impl Matcher {
             _ => {}
         }
         let stop: Box<[u8]> = stop.as_bytes().into();
-        let mut matcher = Matcher {
-            fallback: vec![0; stop.len()].into(),
-            stop,
-            matched: 0,
-        };
+        let mut matcher = Matcher { fallback: vec![0; stop.len()].into(), stop, matched: 0 };
         for at in 1..matcher.stop.len() {
             matcher.step(matcher.stop[at]);
             matcher.fallback[at] = matcher.matched;
@@ -179,9 +157,7 @@ mod tests {
         for end in 1..=text.len() {
             let ending = |stop: &&String| text.as_bytes()[..end].ends_with(stop.as_bytes());
             if let Some(longest) = stops.iter().filter(ending).map(String::len).max() {
-                let index = stops
-                    .iter()
-                    .position(|stop| stop.len() == longest && ending(&stop));
+                let index = stops.iter().position(|stop| stop.len() == longest && ending(&stop));
                 return (text[..end - longest].to_owned(), index);
             }
         }
@@ -224,20 +200,8 @@ mod tests {
     #[test]
     fn a_match_ends_the_stream() {
         let mut watcher = StopStrings::new(&["\n\nUser:", "</s>"]).unwrap();
-        assert_eq!(
-            watcher.push("fine\n"),
-            Stopped {
-                text: "fine".into(),
-                matched: None
-            }
-        );
-        assert_eq!(
-            watcher.push("\nUser: more"),
-            Stopped {
-                text: String::new(),
-                matched: Some(0)
-            }
-        );
+        assert_eq!(watcher.push("fine\n"), Stopped { text: "fine".into(), matched: None });
+        assert_eq!(watcher.push("\nUser: more"), Stopped { text: String::new(), matched: Some(0) });
         assert_eq!(watcher.push("even more"), Stopped::default());
         assert_eq!(watcher.finish(), "");
     }
@@ -245,14 +209,8 @@ mod tests {
     #[test]
     fn limits_are_kept() {
         assert_eq!(StopStrings::new(&[""]).err(), Some(StopError::Empty));
-        assert_eq!(
-            StopStrings::new(&vec!["a"; 17]).err(),
-            Some(StopError::TooMany(17))
-        );
-        assert_eq!(
-            StopStrings::new(&["a".repeat(1025)]).err(),
-            Some(StopError::TooLong(1025))
-        );
+        assert_eq!(StopStrings::new(&vec!["a"; 17]).err(), Some(StopError::TooMany(17)));
+        assert_eq!(StopStrings::new(&["a".repeat(1025)]).err(), Some(StopError::TooLong(1025)));
         assert_eq!(StopStrings::new::<&str>(&[]).unwrap().push("x").text, "x");
     }
 }

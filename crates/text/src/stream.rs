@@ -22,10 +22,7 @@ pub struct StreamOptions {
 
 impl Default for StreamOptions {
     fn default() -> Self {
-        StreamOptions {
-            skip_special: true,
-            from_start: true,
-        }
+        StreamOptions { skip_special: true, from_start: true }
     }
 }
 
@@ -42,12 +39,7 @@ pub struct StreamDecoder {
 
 impl StreamDecoder {
     pub(crate) fn new(pieces: Arc<Pieces>, options: StreamOptions) -> Self {
-        let strips = matches!(
-            pieces.spelling(),
-            Spelling::SentencePiece {
-                strip_leading_space: true
-            }
-        );
+        let strips = matches!(pieces.spelling(), Spelling::SentencePiece { strip_leading_space: true });
         StreamDecoder {
             pieces,
             skip_special: options.skip_special,
@@ -112,9 +104,7 @@ mod tests {
     fn byte_stream(options: StreamOptions) -> StreamDecoder {
         let tokens: Vec<String> = (0..=255u8).map(|byte| format!("<0x{byte:02X}>")).collect();
         let entries = tokens.iter().map(|token| (PieceKind::Text, token.as_str()));
-        let spelling = Spelling::SentencePiece {
-            strip_leading_space: true,
-        };
+        let spelling = Spelling::SentencePiece { strip_leading_space: true };
         StreamDecoder::new(Arc::new(Pieces::build(spelling, entries).unwrap()), options)
     }
 
@@ -127,31 +117,19 @@ mod tests {
 
     #[test]
     fn a_character_comes_whole_with_its_last_byte() {
-        assert_eq!(
-            chunks("é漢".as_bytes(), StreamOptions::default()),
-            ["", "é", "", "", "漢", ""]
-        );
+        assert_eq!(chunks("é漢".as_bytes(), StreamOptions::default()), ["", "é", "", "", "漢", ""]);
     }
 
     #[test]
     fn broken_bytes_show_as_soon_as_they_are_certain_to_be_broken() {
-        assert_eq!(
-            chunks(b"\xF0\x9Fx", StreamOptions::default()),
-            ["", "", "\u{FFFD}x", ""]
-        );
-        assert_eq!(
-            chunks(b"a\x80\xE2\x82", StreamOptions::default()),
-            ["a", "\u{FFFD}", "", "", "\u{FFFD}"]
-        );
+        assert_eq!(chunks(b"\xF0\x9Fx", StreamOptions::default()), ["", "", "\u{FFFD}x", ""]);
+        assert_eq!(chunks(b"a\x80\xE2\x82", StreamOptions::default()), ["a", "\u{FFFD}", "", "", "\u{FFFD}"]);
     }
 
     #[test]
     fn only_a_text_of_its_own_loses_its_leading_space() {
         assert_eq!(chunks(b"  a", StreamOptions::default()).concat(), " a");
-        let continuing = StreamOptions {
-            from_start: false,
-            ..StreamOptions::default()
-        };
+        let continuing = StreamOptions { from_start: false, ..StreamOptions::default() };
         assert_eq!(chunks(b"  a", continuing).concat(), "  a");
     }
 }

@@ -67,10 +67,7 @@ impl Checkpoint {
         let facts = fs::metadata(path).map_err(|e| WeightsError::io("open", path, e))?;
         if facts.is_dir() {
             open_folder(path)
-        } else if path
-            .extension()
-            .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
-        {
+        } else if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
             open_gguf(path)
         } else {
             Err(WeightsError::not_a_checkpoint(
@@ -130,10 +127,7 @@ impl Checkpoint {
     pub fn tensor(&self, name: &str) -> Result<TensorView<'_>, WeightsError> {
         match self.tensors.get(name) {
             Some(&number) => self.view(name, number),
-            None => Err(WeightsError::MissingTensor {
-                file: self.path.clone(),
-                tensor: name.to_owned(),
-            }),
+            None => Err(WeightsError::MissingTensor { file: self.path.clone(), tensor: name.to_owned() }),
         }
     }
 
@@ -168,20 +162,11 @@ impl Shard {
 
 fn open_gguf(path: &Path) -> Result<Checkpoint, WeightsError> {
     let map = Map::open(path)?;
-    let gguf::Gguf {
-        metadata,
-        tensors: table,
-        ..
-    } = gguf::parse(&map, path)?;
+    let gguf::Gguf { metadata, tensors: table, .. } = gguf::parse(&map, path)?;
     refuse_split(&metadata)?;
     let shard = Shard { map, table };
     let tensors = shard.names(0);
-    Ok(Checkpoint {
-        path: path.to_owned(),
-        about: About::Gguf(metadata),
-        shards: vec![shard],
-        tensors,
-    })
+    Ok(Checkpoint { path: path.to_owned(), about: About::Gguf(metadata), shards: vec![shard], tensors })
 }
 
 /// A GGUF model can be split over several files, each of which is a GGUF file with some of the tensors.
@@ -211,12 +196,7 @@ fn open_folder(path: &Path) -> Result<Checkpoint, WeightsError> {
             format!("it has neither {SINGLE_FILE} nor {INDEX_FILE}; only safetensors weights can be read");
         return Err(WeightsError::not_a_checkpoint(path, reason));
     };
-    Ok(Checkpoint {
-        path: path.to_owned(),
-        about: About::HuggingFace(config),
-        shards,
-        tensors,
-    })
+    Ok(Checkpoint { path: path.to_owned(), about: About::HuggingFace(config), shards, tensors })
 }
 
 /// Opens the files an index names and makes sure that each tensor is where the index says.
@@ -259,11 +239,7 @@ fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>, WeightsError> {
         return Err(WeightsError::not_a_checkpoint(path, "it is not a regular file"));
     }
     let mut contents = Vec::new();
-    File::open(path)
-        .map_err(io)?
-        .take(limit + 1)
-        .read_to_end(&mut contents)
-        .map_err(io)?;
+    File::open(path).map_err(io)?.take(limit + 1).read_to_end(&mut contents).map_err(io)?;
     if contents.len() as u64 > limit {
         return Err(Fault::damaged(format!("it is longer than {limit} bytes")).at(path, Place::Contents));
     }

@@ -94,18 +94,11 @@ pub enum WeightsError {
 
 impl WeightsError {
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
-        WeightsError::Io {
-            action,
-            path: path.to_owned(),
-            source,
-        }
+        WeightsError::Io { action, path: path.to_owned(), source }
     }
 
     pub(crate) fn not_a_checkpoint(path: &Path, reason: impl Into<String>) -> Self {
-        WeightsError::NotACheckpoint {
-            path: path.to_owned(),
-            reason: reason.into(),
-        }
+        WeightsError::NotACheckpoint { path: path.to_owned(), reason: reason.into() }
     }
 }
 
@@ -170,11 +163,7 @@ impl Fault {
 
 /// A name from a file as a message may show it: quoted, control characters escaped, length bounded.
 pub(crate) fn shown(name: &str) -> String {
-    let mut text: String = name
-        .chars()
-        .take(SHOWN_CHARS)
-        .flat_map(char::escape_debug)
-        .collect();
+    let mut text: String = name.chars().take(SHOWN_CHARS).flat_map(char::escape_debug).collect();
     if name.chars().nth(SHOWN_CHARS).is_some() {
         text.push_str("...");
     }

@@ -56,23 +56,15 @@ pub(crate) fn parse(text: &[u8], file: &Path) -> Result<Index, WeightsError> {
 /// (The file itself may be a symbolic link; the hub's cache is made of them.)
 fn check_name(name: &str, files_so_far: usize) -> Result<(), Fault> {
     if files_so_far == MAX_SHARDS {
-        return Err(Fault::damaged(format!(
-            "the checkpoint is in more than {MAX_SHARDS} files"
-        )));
+        return Err(Fault::damaged(format!("the checkpoint is in more than {MAX_SHARDS} files")));
     }
     let mut components = Path::new(name).components();
     let plain = matches!(components.next(), Some(Component::Normal(only)) if only == name);
     if !plain || components.next().is_some() || name.contains(['\\', ':', '\0']) {
-        return Err(Fault::damaged(format!(
-            "its file {} is not a plain file name",
-            shown(name)
-        )));
+        return Err(Fault::damaged(format!("its file {} is not a plain file name", shown(name))));
     }
     if !name.ends_with(".safetensors") {
-        return Err(Fault::damaged(format!(
-            "its file {} is not a .safetensors file",
-            shown(name)
-        )));
+        return Err(Fault::damaged(format!("its file {} is not a .safetensors file", shown(name))));
     }
     Ok(())
 }

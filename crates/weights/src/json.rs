@@ -37,10 +37,7 @@ impl<'de> Visitor<'de> for UniqueKeysVisitor {
                 return Err(A::Error::custom(format_args!("more than {MAX_TENSORS} entries")));
             }
             if entries.contains_key(&key) {
-                return Err(A::Error::custom(format_args!(
-                    "the name {} is there twice",
-                    shown(&key)
-                )));
+                return Err(A::Error::custom(format_args!("the name {} is there twice", shown(&key))));
             }
             entries.insert(key, value);
         }

@@ -64,10 +64,7 @@ pub fn parse_header(bytes: &[u8], file: &Path) -> Result<Header, WeightsError> {
 /// The header's JSON text, its length checked.
 fn header_text(bytes: &[u8]) -> Result<&str, Fault> {
     let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
-        let what = format!(
-            "the file has {} bytes, too few for a safetensors header",
-            bytes.len()
-        );
+        let what = format!("the file has {} bytes, too few for a safetensors header", bytes.len());
         return Err(Fault::damaged(what));
     };
     let length = u64::from_le_bytes(*length);
@@ -78,10 +75,7 @@ fn header_text(bytes: &[u8]) -> Result<&str, Fault> {
         return Err(Fault::damaged(what));
     };
     let Some(text) = rest.get(..length) else {
-        let what = format!(
-            "a header of {length} bytes, but the file ends after {} of them",
-            rest.len()
-        );
+        let what = format!("a header of {length} bytes, but the file ends after {} of them", rest.len());
         return Err(Fault::damaged(what));
     };
     str::from_utf8(text).map_err(|e| Fault::damaged(format!("the header is not UTF-8: {e}")))
@@ -130,11 +124,7 @@ fn entry(line: &RawValue, data_start: usize, file_len: usize) -> Result<Entry, F
             return Err(Fault::damaged(what));
         }
     }
-    Ok(Entry {
-        element,
-        shape,
-        bytes: data_start + begin..data_start + end,
-    })
+    Ok(Entry { element, shape, bytes: data_start + begin..data_start + end })
 }
 
 fn element(name: &str) -> Element {

@@ -16,10 +16,7 @@ pub(crate) struct Shape {
 impl Shape {
     /// Takes dimensions as a file gives them and checks their number and that their product can be counted.
     pub(crate) fn new(dims: impl IntoIterator<Item = u64>) -> Result<Self, Fault> {
-        let mut shape = Shape {
-            dims: [0; MAX_DIMS],
-            rank: 0,
-        };
+        let mut shape = Shape { dims: [0; MAX_DIMS], rank: 0 };
         for dim in dims {
             if shape.rank == MAX_DIMS {
                 return Err(Fault::damaged(format!("it has more than {MAX_DIMS} dimensions")));
@@ -64,18 +61,14 @@ impl Shape {
             )));
         }
         let blocks = self.volume().ok_or_else(too_many_elements)? / dtype.block_len();
-        let upper_bound = blocks
-            .checked_mul(dtype.block_bytes())
-            .ok_or_else(too_many_elements)?;
+        let upper_bound = blocks.checked_mul(dtype.block_bytes()).ok_or_else(too_many_elements)?;
         Ok(if self.dims().contains(&0) { 0 } else { upper_bound })
     }
 
     /// The product of all dimensions with empty ones counted as 1: an upper bound of every product of some of
     /// them, in any order.
     fn volume(&self) -> Option<usize> {
-        self.dims()
-            .iter()
-            .try_fold(1_usize, |product, &dim| product.checked_mul(dim.max(1)))
+        self.dims().iter().try_fold(1_usize, |product, &dim| product.checked_mul(dim.max(1)))
     }
 }
 
@@ -92,33 +85,15 @@ mod tests {
         let huge = 1 << 40;
         assert!(Shape::new([0, huge, huge]).is_err());
         assert!(Shape::new([huge, huge, 0]).is_err());
-        assert!(
-            Shape::new([0, 1 << 61])
-                .and_then(|s| s.bytes(DType::F64))
-                .is_err()
-        );
+        assert!(Shape::new([0, 1 << 61]).and_then(|s| s.bytes(DType::F64)).is_err());
         let empty = Shape::new([0, 7]).expect("small");
-        assert_eq!(
-            (
-                empty.rows(),
-                empty.cols(),
-                empty.bytes(DType::F32).expect("small")
-            ),
-            (0, 7, 0)
-        );
+        assert_eq!((empty.rows(), empty.cols(), empty.bytes(DType::F32).expect("small")), (0, 7, 0));
     }
 
     #[test]
     fn scalars_and_vectors_have_rows_of_one_element() {
         let scalar = Shape::new([]).expect("small");
-        assert_eq!(
-            (
-                scalar.rows(),
-                scalar.cols(),
-                scalar.bytes(DType::F16).expect("small")
-            ),
-            (1, 1, 2)
-        );
+        assert_eq!((scalar.rows(), scalar.cols(), scalar.bytes(DType::F16).expect("small")), (1, 1, 2));
         let vector = Shape::new([5]).expect("small");
         assert_eq!((vector.rows(), vector.cols()), (5, 1));
         assert_eq!(vector.with_rows(2).dims(), [2]);

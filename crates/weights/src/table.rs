@@ -39,10 +39,7 @@ pub(crate) enum Element {
 
 impl TensorTable {
     pub(crate) fn new(file: &Path) -> Self {
-        TensorTable {
-            file: file.to_owned(),
-            entries: BTreeMap::new(),
-        }
+        TensorTable { file: file.to_owned(), entries: BTreeMap::new() }
     }
 
     pub(crate) fn insert(&mut self, name: String, entry: Entry) -> Result<(), WeightsError> {
@@ -73,11 +70,7 @@ impl TensorTable {
 
     /// Entries by their place in the file.
     pub(crate) fn in_file_order(&self) -> Vec<(&str, &Entry)> {
-        let mut entries: Vec<_> = self
-            .entries
-            .iter()
-            .map(|(name, entry)| (name.as_str(), entry))
-            .collect();
+        let mut entries: Vec<_> = self.entries.iter().map(|(name, entry)| (name.as_str(), entry)).collect();
         entries.sort_by_key(|(_, entry)| (entry.bytes.start, entry.bytes.end));
         entries
     }
@@ -113,15 +106,11 @@ impl TensorTable {
     /// [`WeightsError::MissingTensor`] when there is none of that name, [`WeightsError::Unsupported`] when
     /// its type is not known, [`WeightsError::Damaged`] when `bytes` is not the file that was parsed.
     pub fn view<'a>(&'a self, name: &str, bytes: &'a [u8]) -> Result<TensorView<'a>, WeightsError> {
-        let (name, entry) = self
-            .entries
-            .get_key_value(name)
-            .ok_or_else(|| WeightsError::MissingTensor {
-                file: self.file.clone(),
-                tensor: name.to_owned(),
-            })?;
-        self.view_entry(name, entry, bytes)
-            .map_err(|fault| fault.at(&self.file, Place::tensor(name)))
+        let (name, entry) = self.entries.get_key_value(name).ok_or_else(|| WeightsError::MissingTensor {
+            file: self.file.clone(),
+            tensor: name.to_owned(),
+        })?;
+        self.view_entry(name, entry, bytes).map_err(|fault| fault.at(&self.file, Place::tensor(name)))
     }
 
     fn view_entry<'a>(
@@ -133,9 +122,7 @@ impl TensorTable {
         let dtype = match &entry.element {
             Element::Known(dtype) => *dtype,
             Element::Foreign(what) => {
-                return Err(Fault::unsupported(format!(
-                    "its element type is {what}, which can't be read"
-                )));
+                return Err(Fault::unsupported(format!("its element type is {what}, which can't be read")));
             }
         };
         let bytes = bytes

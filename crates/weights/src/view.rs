@@ -61,13 +61,7 @@ impl<'a> TensorView<'a> {
         if dtype.bytes_for(shape.cols()).is_none() {
             return Err(Fault::unsupported(quantised_vector(dtype)));
         }
-        Ok(TensorView {
-            file,
-            name,
-            dtype,
-            shape,
-            bytes,
-        })
+        Ok(TensorView { file, name, dtype, shape, bytes })
     }
 
     /// The file the tensor is in.
@@ -127,11 +121,7 @@ impl<'a> TensorView<'a> {
             });
         }
         let bytes = &self.bytes[start * self.row_bytes()..end * self.row_bytes()];
-        Ok(TensorView {
-            shape: self.shape.with_rows(end - start),
-            bytes,
-            ..*self
-        })
+        Ok(TensorView { shape: self.shape.with_rows(end - start), bytes, ..*self })
     }
 
     /// All elements as `f32`, for tensors stored as F32, F16 or BF16; the conversion is exact.
@@ -153,12 +143,7 @@ impl<'a> TensorView<'a> {
 
 /// Decodes consecutive little-endian numbers of `N` bytes.
 fn decode<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f32) -> Vec<f32> {
-    bytes
-        .as_chunks::<N>()
-        .0
-        .iter()
-        .map(|&chunk| number(chunk))
-        .collect()
+    bytes.as_chunks::<N>().0.iter().map(|&chunk| number(chunk)).collect()
 }
 
 fn quantised_vector(dtype: DType) -> String {
@@ -204,46 +189,20 @@ mod tests {
         assert!(view(DType::Q4_1, &[2, 32], &bytes).is_ok());
         assert!(view(DType::Q4_1, &[2, 16], &bytes).is_err());
         assert!(view(DType::F32, &[11], &bytes).is_err());
-        let vector = view(DType::Q4_1, &[64], &bytes)
-            .expect_err("a quantised vector")
-            .to_string();
-        assert!(
-            vector.contains("Q4_1") && vector.contains("matrices only"),
-            "{vector}"
-        );
+        let vector = view(DType::Q4_1, &[64], &bytes).expect_err("a quantised vector").to_string();
+        assert!(vector.contains("Q4_1") && vector.contains("matrices only"), "{vector}");
     }
 
     #[test]
     fn floats_convert_exactly() {
         let values = [0.0, -0.0, 1.5, -65504.0, 6.103_515_6e-5_f32];
-        let halves: Vec<u8> = values
-            .iter()
-            .flat_map(|&v| f16::from_f32(v).to_le_bytes())
-            .collect();
-        assert_eq!(
-            view(DType::F16, &[5], &halves)
-                .expect("fits")
-                .to_f32_vec()
-                .expect("a float"),
-            values
-        );
+        let halves: Vec<u8> = values.iter().flat_map(|&v| f16::from_f32(v).to_le_bytes()).collect();
+        assert_eq!(view(DType::F16, &[5], &halves).expect("fits").to_f32_vec().expect("a float"), values);
         let singles: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        assert_eq!(view(DType::F32, &[5], &singles).expect("fits").to_f32_vec().expect("a float"), values);
+        let brains: Vec<u8> = [1.0_f32, -3.0].iter().flat_map(|&v| bf16::from_f32(v).to_le_bytes()).collect();
         assert_eq!(
-            view(DType::F32, &[5], &singles)
-                .expect("fits")
-                .to_f32_vec()
-                .expect("a float"),
-            values
-        );
-        let brains: Vec<u8> = [1.0_f32, -3.0]
-            .iter()
-            .flat_map(|&v| bf16::from_f32(v).to_le_bytes())
-            .collect();
-        assert_eq!(
-            view(DType::BF16, &[2], &brains)
-                .expect("fits")
-                .to_f32_vec()
-                .expect("a float"),
+            view(DType::BF16, &[2], &brains).expect("fits").to_f32_vec().expect("a float"),
             [1.0, -3.0]
         );
         assert!(view(DType::I8, &[1], &[0]).expect("fits").to_f32_vec().is_err());

@@ -70,7 +70,8 @@ impl Bench {
                 let threads = threads.map_or("auto".into(), |threads| threads.to_string());
                 vec![opened.name.clone(), self.run.split.to_string(), threads, test, format!("{rate:.1}")]
             };
-            let rows = [row(format!("pp{}", self.prompt), prefill), row(format!("tg{}", self.generate), decode)];
+            let rows =
+                [row(format!("pp{}", self.prompt), prefill), row(format!("tg{}", self.generate), decode)];
             print_table(&["MODEL", "SPLIT", ">THREADS", "TEST", ">TOK/S"], &rows);
         }
         Ok(ExitCode::SUCCESS)

@@ -95,7 +95,13 @@ impl Check {
             Ok(result) => result,
             Err(error) => (String::new(), Some(format!("{error:#}"))),
         };
-        SplitReport { split: split.to_string(), ranks: split.ranks(), logits_sha256, ok: problem.is_none(), problem }
+        SplitReport {
+            split: split.to_string(),
+            ranks: split.ranks(),
+            logits_sha256,
+            ok: problem.is_none(),
+            problem,
+        }
     }
 
     /// The hash of the first way, and which other way differs from it, if any.
@@ -143,7 +149,11 @@ fn hash(instance: &Instance, prompts: &[Vec<u32>], way: &Way) -> anyhow::Result<
 }
 
 /// Logits of prompts that run at the same time, by prompt.
-fn all_logits(instance: &Instance, prompts: Vec<Vec<u32>>, chunk: Option<usize>) -> anyhow::Result<Vec<Vec<f32>>> {
+fn all_logits(
+    instance: &Instance,
+    prompts: Vec<Vec<u32>>,
+    chunk: Option<usize>,
+) -> anyhow::Result<Vec<Vec<f32>>> {
     let (sender, events) = mpsc::channel();
     let mut all = vec![Vec::new(); prompts.len()];
     let mut tickets = Vec::new();
@@ -184,6 +194,9 @@ impl Report {
             vec![split.split.clone(), split.ranks.to_string(), split.logits_sha256.clone(), result]
         };
         println!("{} at level {}", self.model, self.level);
-        print_table(&["SPLIT", ">RANKS", "SHA-256 OF ALL LOGITS", "RESULT"], &self.splits.iter().map(row).collect::<Vec<_>>());
+        print_table(
+            &["SPLIT", ">RANKS", "SHA-256 OF ALL LOGITS", "RESULT"],
+            &self.splits.iter().map(row).collect::<Vec<_>>(),
+        );
     }
 }

@@ -57,7 +57,8 @@ impl Inspect {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let opened = self.model.open()?;
         let tensors = opened.checkpoint.tensors().collect::<Result<Vec<_>, _>>()?;
-        let chat_template = ModelText::from_checkpoint(&opened.checkpoint).is_ok_and(|text| text.template(false).is_ok());
+        let chat_template =
+            ModelText::from_checkpoint(&opened.checkpoint).is_ok_and(|text| text.template(false).is_ok());
         let config = &opened.config;
         let facts = Facts {
             model: opened.name.clone(),
@@ -79,7 +80,11 @@ impl Inspect {
             chat_template,
             splits: splits(config, &opened.checkpoint),
         };
-        if self.json { print_json(&facts)? } else { facts.print() }
+        if self.json {
+            print_json(&facts)?
+        } else {
+            facts.print()
+        }
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -114,9 +119,12 @@ fn splits(config: &Config, checkpoint: &Checkpoint) -> Vec<SplitFacts> {
 
 impl Facts {
     fn print(&self) {
-        let formats: Vec<_> = self.formats.iter().map(|(name, &bytes)| format!("{name} {}", size(bytes))).collect();
+        let formats: Vec<_> =
+            self.formats.iter().map(|(name, &bytes)| format!("{name} {}", size(bytes))).collect();
         let (can, cannot): (Vec<_>, Vec<_>) = self.splits.iter().partition(|split| split.possible);
-        let names = |splits: &[&SplitFacts]| splits.iter().map(|split| split.split.clone()).collect::<Vec<_>>().join(" ");
+        let names = |splits: &[&SplitFacts]| {
+            splits.iter().map(|split| split.split.clone()).collect::<Vec<_>>().join(" ")
+        };
         let window = self.sliding_window.map_or(String::new(), |window| format!(", window {window}"));
         let mut rows = vec![
             ("model", self.model.clone()),

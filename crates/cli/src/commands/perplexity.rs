@@ -35,10 +35,16 @@ impl Perplexity {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let opened = self.model.open()?;
         let window = opened.context(&self.run)?;
-        anyhow::ensure!(window >= 2, "a window of {window} token leaves nothing to predict: try --context 512");
+        anyhow::ensure!(
+            window >= 2,
+            "a window of {window} token leaves nothing to predict: try --context 512"
+        );
         let file = self.text.display();
         let bytes = std::fs::metadata(&self.text).with_context(|| format!("reading {file}"))?.len();
-        anyhow::ensure!(bytes <= MAX_TEXT_BYTES, "{file} has {bytes} bytes; at most {MAX_TEXT_BYTES} are read");
+        anyhow::ensure!(
+            bytes <= MAX_TEXT_BYTES,
+            "{file} has {bytes} bytes; at most {MAX_TEXT_BYTES} are read"
+        );
         let text = std::fs::read_to_string(&self.text).with_context(|| format!("reading {file}"))?;
         let mut ids = opened.text()?.tokenizer().encode_plain(&text)?;
         if let Some(tokens) = self.tokens {
@@ -61,7 +67,10 @@ impl Perplexity {
                 "nll": nll, "perplexity": nll.exp(),
             }))?;
         } else {
-            println!("perplexity {:.4} (nll {nll:.5}, {scored} tokens in {windows} windows of {window})", nll.exp());
+            println!(
+                "perplexity {:.4} (nll {nll:.5}, {scored} tokens in {windows} windows of {window})",
+                nll.exp()
+            );
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -96,7 +96,9 @@ impl Session {
             if is_terminal {
                 eprint!("> ");
             }
-            let Some(line) = lines.next().transpose()? else { break };
+            let Some(line) = lines.next().transpose()? else {
+                break;
+            };
             if line.trim().is_empty() {
                 continue;
             }
@@ -147,7 +149,8 @@ impl Session {
         let mut decoder = self.text.tokenizer().stream(StreamOptions { skip_special: true, from_start });
         let mut stdout = io::stdout().lock();
         let mut answer = String::new();
-        let mut timing = Timing { prompt_tokens, answer_tokens: 0, prefill: Duration::ZERO, decode: Duration::ZERO };
+        let mut timing =
+            Timing { prompt_tokens, answer_tokens: 0, prefill: Duration::ZERO, decode: Duration::ZERO };
         for event in events {
             if let Some(reason) = event.failure() {
                 writeln!(stdout)?;

@@ -27,17 +27,13 @@ impl Serve {
         let text = Arc::new(opened.text()?);
         let runtime = tokio::runtime::Runtime::new().context("starting the server's threads")?;
         // Before the model is loaded: an address that is taken is told at once.
-        let listener = runtime
-            .block_on(TcpListener::bind(self.listen))
-            .with_context(|| format!("listening on {}; is another program there? Try --listen 127.0.0.1:0", self.listen))?;
+        let listener = runtime.block_on(TcpListener::bind(self.listen)).with_context(|| {
+            format!("listening on {}; is another program there? Try --listen 127.0.0.1:0", self.listen)
+        })?;
         let address = listener.local_addr()?;
         let instance = Arc::new(opened.start(&self.run, Placement::Processes, self.parallel.into())?);
-        let served = Served {
-            name: opened.name.clone(),
-            text,
-            instance,
-            context: opened.context(&self.run)?,
-        };
+        let served =
+            Served { name: opened.name.clone(), text, instance, context: opened.context(&self.run)? };
         println!("{} as {} on http://{address}/v1", opened.name, self.run.split);
         runtime.block_on(pomar_api::serve(listener, served, interrupted()))?;
         Ok(ExitCode::SUCCESS)

@@ -17,7 +17,11 @@ fn check(model: &str, splits: &str, level: Level, more: &[&str]) -> String {
     let hash = splits[0]["logits_sha256"].as_str().unwrap();
     assert_eq!(hash.len(), 64, "{report}");
     for split in splits {
-        assert_eq!((&split["ok"], &split["logits_sha256"]), (&Value::Bool(true), &Value::from(hash)), "{report}");
+        assert_eq!(
+            (&split["ok"], &split["logits_sha256"]),
+            (&Value::Bool(true), &Value::from(hash)),
+            "{report}"
+        );
     }
     assert_eq!(report["level"], level.name());
     hash.into()
@@ -44,17 +48,21 @@ fn smollm2_over_tcp_and_at_every_level() {
 
 #[test]
 fn float_checkpoints_under_all_splits_at_every_level() {
-    for model in [fixture("models/llama"), fixture("models/mistral"), fixture("models/qwen3"), as_f32("llama")] {
+    for model in
+        [fixture("models/llama"), fixture("models/mistral"), fixture("models/qwen3"), as_f32("llama")]
+    {
         let model = model.to_str().unwrap();
         let splits = SPLITS.replace(",tp2xpp2", ",tp2xpp2,tp4xpp3");
-        let hashes: Vec<String> = levels().into_iter().map(|level| check(model, &splits, level, &[])).collect();
+        let hashes: Vec<String> =
+            levels().into_iter().map(|level| check(model, &splits, level, &[])).collect();
         assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "{model}: {hashes:?}");
     }
 }
 
 /// A copy of a bf16 fixture with its weights widened to f32.
 fn as_f32(model: &str) -> PathBuf {
-    let (from, to) = (fixture("models").join(model), PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("llama-f32"));
+    let (from, to) =
+        (fixture("models").join(model), PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("llama-f32"));
     std::fs::create_dir_all(&to).unwrap();
     std::fs::copy(from.join("config.json"), to.join("config.json")).unwrap();
     let bytes = std::fs::read(from.join("model.safetensors")).unwrap();
@@ -67,9 +75,9 @@ fn as_f32(model: &str) -> PathBuf {
             (name.to_owned(), view.shape().to_vec(), wide)
         })
         .collect();
-    let views = widened.iter().map(|(name, shape, data)| {
-        (name, TensorView::new(Dtype::F32, shape.clone(), data).unwrap())
-    });
+    let views = widened
+        .iter()
+        .map(|(name, shape, data)| (name, TensorView::new(Dtype::F32, shape.clone(), data).unwrap()));
     safetensors::serialize_to_file(views, None, &to.join("model.safetensors")).unwrap();
     to
 }

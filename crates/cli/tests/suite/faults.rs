@@ -58,7 +58,9 @@ impl Server {
     }
 
     fn is_healthy(&self) -> bool {
-        let Ok(mut stream) = TcpStream::connect(&self.address) else { return false };
+        let Ok(mut stream) = TcpStream::connect(&self.address) else {
+            return false;
+        };
         let mut response = String::new();
         write!(stream, "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
         stream.read_to_string(&mut response).unwrap();
@@ -97,7 +99,8 @@ fn ranks_of(parent: u32) -> Vec<u32> {
         .lines()
         .filter_map(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
-            let is_rank = words[1] == parent.to_string() && !words[2].starts_with('Z') && words.last() == Some(&"rank");
+            let is_rank =
+                words[1] == parent.to_string() && !words[2].starts_with('Z') && words.last() == Some(&"rank");
             is_rank.then(|| words[0].parse().unwrap())
         })
         .collect();
@@ -124,13 +127,22 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Names under /dev/shm, where there is one.
 fn shared_memory() -> Vec<String> {
-    let Ok(listed) = std::fs::read_dir("/dev/shm") else { return Vec::new() };
-    let mut names: Vec<String> = listed.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    let Ok(listed) = std::fs::read_dir("/dev/shm") else {
+        return Vec::new();
+    };
+    let mut names: Vec<String> =
+        listed.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names
 }
 
-fn killed_during(what: &str, transport: &str, rank: usize, body: &Value, before_kill: impl Fn(&mut BufReader<TcpStream>)) {
+fn killed_during(
+    what: &str,
+    transport: &str,
+    rank: usize,
+    body: &Value,
+    before_kill: impl Fn(&mut BufReader<TcpStream>),
+) {
     let server = Server::start(&["--split", "tp2xpp2", "--transport", transport]);
     let ranks = server.ranks();
     assert_eq!(ranks.len(), 4);
@@ -143,7 +155,10 @@ fn killed_during(what: &str, transport: &str, rank: usize, body: &Value, before_
     let took = killed.elapsed();
     println!("{transport}, rank {rank} killed during {what}: the request ended after {took:?}");
     assert!(took < TWO_SECONDS, "{took:?}");
-    assert!(rest.contains(&format!("rank {rank} (process {}) was killed by signal 9", ranks[rank])), "{rest}");
+    assert!(
+        rest.contains(&format!("rank {rank} (process {}) was killed by signal 9", ranks[rank])),
+        "{rest}"
+    );
     assert!(!rest.contains("[DONE]"), "{rest}");
     wait_until("the others to exit", || ranks.iter().all(|&rank| !is_alive(rank)));
     wait_until("the ranks to be back", || server.is_healthy());
@@ -170,7 +185,9 @@ fn a_rank_killed_while_decoding() {
 fn a_rank_killed_while_reading_the_prompt() {
     for (transport, rank) in [("shm", 0), ("shm", 2), ("tcp", 1), ("tcp", 3)] {
         // No byte of an answer comes before the prompt is read, which takes seconds.
-        killed_during("prefill", transport, rank, &long_question(3500), |_| thread::sleep(Duration::from_millis(400)));
+        killed_during("prefill", transport, rank, &long_question(3500), |_| {
+            thread::sleep(Duration::from_millis(400))
+        });
     }
 }
 

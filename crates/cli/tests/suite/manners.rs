@@ -17,7 +17,10 @@ fn errors_say_what_to_do() {
         (&["logits", &llama, "--ids", "5", "--split", "tp9", "--out", "x"], &["at most tp4"]),
         (&["logits", &llama, "--ids", "5", "--split", "pp9", "--out", "x"], &["at most pp3"]),
         (&["logits", &llama, "--ids", "512", "--out", "x"], &["token id 512", "vocabulary size 512"]),
-        (&["logits", &llama, "--ids", "5", "--split", "two", "--out", "x"], &["write 1, tp2, pp3 or tp2xpp2"]),
+        (
+            &["logits", &llama, "--ids", "5", "--split", "two", "--out", "x"],
+            &["write 1, tp2, pp3 or tp2xpp2"],
+        ),
         (&["logits", &llama, "--ids", "5", "--context", "9999", "--out", "x"], &["9999", "512"]),
     ];
     for (arguments, parts) in cases {
@@ -62,7 +65,10 @@ fn facts_come_as_table_and_as_json() {
     let table = output(&mut pomar(&["inspect", "smollm2"]));
     assert!(table.contains("9 query, 3 key/value, 64 wide") && table.contains("tp2 pp2 tp3"), "{table}");
     let json: Value = serde_json::from_str(&output(&mut pomar(&["inspect", "smollm2", "--json"]))).unwrap();
-    assert_eq!((&json["layers"], &json["vocab_size"], &json["context"]), (&30.into(), &49152.into(), &8192.into()));
+    assert_eq!(
+        (&json["layers"], &json["vocab_size"], &json["context"]),
+        (&30.into(), &49152.into(), &8192.into())
+    );
     assert_eq!(json["chat_template"], true);
     assert_eq!(json["kv_bytes_per_token"], 46080);
 }
@@ -73,7 +79,8 @@ fn logits_are_written_for_every_position() {
     let mut files = Vec::new();
     for split in ["1", "tp2xpp2"] {
         let out = folder.path().join(format!("{split}.safetensors"));
-        let arguments = ["logits", &llama(), "--ids", "5,6,7", "--split", split, "--out", out.to_str().unwrap()];
+        let arguments =
+            ["logits", &llama(), "--ids", "5,6,7", "--split", split, "--out", out.to_str().unwrap()];
         output(&mut pomar(&arguments));
         files.push(std::fs::read(out).unwrap());
     }
@@ -86,5 +93,8 @@ fn logits_are_written_for_every_position() {
 fn bench_prints_both_speeds() {
     let arguments = ["bench", &llama(), "--prompt", "32", "--generate", "8", "--rounds", "1", "--json"];
     let json: Value = serde_json::from_str(&output(&mut pomar(&arguments))).unwrap();
-    assert!(json["prefill_tok_s"].as_f64().unwrap() > 0.0 && json["decode_tok_s"].as_f64().unwrap() > 0.0, "{json}");
+    assert!(
+        json["prefill_tok_s"].as_f64().unwrap() > 0.0 && json["decode_tok_s"].as_f64().unwrap() > 0.0,
+        "{json}"
+    );
 }

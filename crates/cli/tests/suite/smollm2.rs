@@ -75,7 +75,12 @@ fn first_steps_and_greedy_prefixes_agree() {
             .iter()
             .filter_map(|(id, expected)| Some((top.iter().find(|(ours, _)| ours == id)?.1 - expected).abs()))
             .collect();
-        assert_eq!(differences.len(), 10, "{}: the reference's ten likeliest are among our twenty", prompt.id);
+        assert_eq!(
+            differences.len(),
+            10,
+            "{}: the reference's ten likeliest are among our twenty",
+            prompt.id
+        );
         let mean = differences.iter().sum::<f32>() / 10.0;
         let largest = differences.iter().copied().fold(0.0, f32::max);
         assert!(mean < 0.15 && largest < 0.6, "{}: mean {mean}, largest {largest}", prompt.id);
@@ -83,8 +88,15 @@ fn first_steps_and_greedy_prefixes_agree() {
         let certain = prompt.margins.iter().position(|&margin| margin < 0.3).unwrap_or(prompt.margins.len());
         let ids: Vec<u32> = answer.iter().map(|(id, _)| *id).collect();
         let same = ids.iter().zip(&prompt.greedy_ids).take_while(|(a, b)| a == b).count();
-        println!("{}: first step mean {mean:.3}, largest {largest:.3}; {same} tokens as the reference", prompt.id);
-        assert!(same >= certain, "{}: leaves after {same} tokens, before the first small margin at {certain}", prompt.id);
+        println!(
+            "{}: first step mean {mean:.3}, largest {largest:.3}; {same} tokens as the reference",
+            prompt.id
+        );
+        assert!(
+            same >= certain,
+            "{}: leaves after {same} tokens, before the first small margin at {certain}",
+            prompt.id
+        );
     }
 }
 
@@ -107,7 +119,8 @@ fn perplexity_is_within_two_percent() {
 #[test]
 fn run_answers_and_reports_its_speed() {
     let run = |more: &[&str]| {
-        let command = [&["run", "smollm2", "What is the capital of France?", "--max-tokens", "24"], more].concat();
+        let command =
+            [&["run", "smollm2", "What is the capital of France?", "--max-tokens", "24"], more].concat();
         let run = pomar(&command).output().unwrap();
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
         let speed = String::from_utf8(run.stderr).unwrap();
@@ -116,7 +129,8 @@ fn run_answers_and_reports_its_speed() {
     };
     let whole = run(&[]);
     assert!(whole.contains("Paris"), "{whole}");
-    for more in [&["--split", "tp2"][..], &["--split", "pp3"], &["--split", "tp2xpp2", "--transport", "tcp"]] {
+    for more in [&["--split", "tp2"][..], &["--split", "pp3"], &["--split", "tp2xpp2", "--transport", "tcp"]]
+    {
         assert_eq!(run(more), whole, "{more:?}");
     }
 }
@@ -125,10 +139,18 @@ fn run_answers_and_reports_its_speed() {
 fn a_conversation_remembers_its_turns() {
     use std::{io::Write, process::Stdio};
     let command = ["run", "smollm2", "--split", "tp2xpp2", "--max-tokens", "24"];
-    let mut chat = pomar(&command).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut chat = pomar(&command);
+    let mut chat = chat.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     chat.stdin.take().unwrap().write_all(b"My name is Ada.\n\nWhat is my name?\n").unwrap();
     let output = chat.wait_with_output().unwrap();
     assert!(output.status.success());
-    let answers = String::from_utf8(output.stdout).unwrap();
-    assert!(answers.lines().count() >= 2 && answers.contains("Ada"), "{answers}");
+    let (answers, speeds) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(answers.lines().count() >= 2, "{answers}");
+    // The second prompt holds the first one, its answer of at most 24 tokens, and the second question.
+    let prompts: Vec<usize> = speeds
+        .lines()
+        .filter_map(|line| line.strip_prefix("[prefill ")?.split(' ').next()?.parse().ok())
+        .collect();
+    assert!(prompts.len() == 2 && prompts[1] > prompts[0] + 20, "{speeds}");
 }

@@ -59,11 +59,7 @@ impl ShmLayout {
             let what = format!("rings of {ring_bytes} bytes; a power of two from 64 to {MOST} would do");
             return Err(CommError::Setup { what });
         }
-        Ok(Self {
-            size,
-            slot_bytes,
-            ring_bytes,
-        })
+        Ok(Self { size, slot_bytes, ring_bytes })
     }
 
     /// Number of ranks.
@@ -112,14 +108,7 @@ impl ShmLayout {
 
     pub(super) fn header(&self) -> [u64; HEADER_WORDS] {
         let total = self.total_bytes() as u64;
-        [
-            MAGIC,
-            VERSION,
-            self.size as u64,
-            self.slot_bytes as u64,
-            self.ring_bytes as u64,
-            total,
-        ]
+        [MAGIC, VERSION, self.size as u64, self.slot_bytes as u64, self.ring_bytes as u64, total]
     }
 
     /// The layout that a header states, if it is one that this version would write.
@@ -139,9 +128,7 @@ impl ShmLayout {
         let word = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
         let layout = Self::with_parts(word(size), word(slot_bytes), word(ring_bytes))?;
         if layout.header() != words || (layout.total_bytes() as u64) > file_bytes {
-            return Err(setup(format!(
-                "the segment's {file_bytes} bytes do not fit its header"
-            )));
+            return Err(setup(format!("the segment's {file_bytes} bytes do not fit its header")));
         }
         Ok(layout)
     }

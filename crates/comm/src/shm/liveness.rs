@@ -20,9 +20,7 @@ pub(super) fn keep_watch(shared: &Arc<Shared>) {
     let mut processes: Vec<Option<system::Process>> = (0..size).map(|_| None).collect();
     let mut last_look = Instant::now();
     while !shared.stop.wait(BEAT) {
-        shared
-            .word(shared.seat.rank, Control::Heartbeat)
-            .fetch_add(1, Relaxed);
+        shared.word(shared.seat.rank, Control::Heartbeat).fetch_add(1, Relaxed);
         let passed = last_look.elapsed();
         last_look = Instant::now();
         for peer in shared.seat.peers().filter(|peer| shared.is_present(*peer)) {
@@ -67,16 +65,10 @@ mod system {
                 Ok(fd) if fd >= 0 => {
                     // SAFETY: just made, and nobody else knows it.
                     let own = unsafe { OwnedFd::from_raw_fd(fd) };
-                    Self {
-                        descriptor: Some(own),
-                        gone_at_once: false,
-                    }
+                    Self { descriptor: Some(own), gone_at_once: false }
                 }
                 // Other errors (an old kernel, a strict sandbox) leave it to the heartbeat.
-                _ => Self {
-                    descriptor: None,
-                    gone_at_once: error == Some(libc::ESRCH),
-                },
+                _ => Self { descriptor: None, gone_at_once: error == Some(libc::ESRCH) },
             }
         }
 
@@ -84,11 +76,7 @@ mod system {
             let Some(descriptor) = &self.descriptor else {
                 return self.gone_at_once;
             };
-            let mut ask = libc::pollfd {
-                fd: descriptor.as_raw_fd(),
-                events: libc::POLLIN,
-                revents: 0,
-            };
+            let mut ask = libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
             // SAFETY: one pollfd, which outlives the call; a timeout of 0 does not wait.
             unsafe { libc::poll(&raw mut ask, 1, 0) == 1 }
         }
@@ -105,9 +93,7 @@ mod system {
 
     impl Process {
         pub(super) fn new(pid: u64) -> Self {
-            Self {
-                pid: libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0),
-            }
+            Self { pid: libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0) }
         }
 
         pub(super) fn is_gone(&self) -> bool {

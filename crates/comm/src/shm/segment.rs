@@ -72,11 +72,7 @@ impl Segment {
             // SAFETY: fcntl with plain integers, allowed between fork and exec; a number that is closed by then is an
             // error, not a danger.
             let answer = unsafe { libc::fcntl(number, libc::F_SETFD, 0) };
-            if answer == -1 {
-                Err(io::Error::last_os_error())
-            } else {
-                Ok(())
-            }
+            if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
         };
         // SAFETY: the closure only makes one async-signal-safe system call and allocates nothing.
         unsafe { command.pre_exec(keep_open) };
@@ -124,16 +120,8 @@ impl Mapping {
     pub(super) fn new(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a fresh mapping at an address of the system's choice; it replaces nothing.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                access,
-                libc::MAP_SHARED,
-                fd.as_raw_fd(),
-                0,
-            )
-        };
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -146,17 +134,12 @@ impl Mapping {
     /// # Errors
     /// [`CommError::Setup`] when it is not one of ours, [`CommError::Io`] when it cannot be mapped.
     pub(super) fn attach(fd: BorrowedFd<'_>) -> Result<(Self, ShmLayout), CommError> {
-        let io_error = |source| CommError::Io {
-            what: "mapping the shared segment",
-            source,
-        };
+        let io_error = |source| CommError::Io { what: "mapping the shared segment", source };
         let file = File::from(fd.try_clone_to_owned().map_err(io_error)?);
         let file_bytes = file.metadata().map_err(io_error)?.len();
         system::check_cannot_shrink(fd)?;
         if file_bytes < (HEADER_WORDS * 8) as u64 {
-            return Err(CommError::Setup {
-                what: format!("a segment of {file_bytes} bytes has no header"),
-            });
+            return Err(CommError::Setup { what: format!("a segment of {file_bytes} bytes has no header") });
         }
         let header = Self::new(fd, HEADER_WORDS * 8).map_err(io_error)?;
         let words = std::array::from_fn(|index| header.word(index * 8).load(Relaxed));
@@ -224,9 +207,7 @@ mod system {
         if seals != -1 && seals & libc::F_SEAL_SHRINK != 0 {
             return Ok(());
         }
-        Err(CommError::Setup {
-            what: "the descriptor is not a sealed pomar segment".into(),
-        })
+        Err(CommError::Setup { what: "the descriptor is not a sealed pomar segment".into() })
     }
 }
 

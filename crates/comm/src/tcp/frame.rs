@@ -49,15 +49,8 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    const ALL: [Self; 7] = [
-        Self::Data,
-        Self::Credit,
-        Self::Heartbeat,
-        Self::Dead,
-        Self::Abort,
-        Self::Broken,
-        Self::Leave,
-    ];
+    const ALL: [Self; 7] =
+        [Self::Data, Self::Credit, Self::Heartbeat, Self::Dead, Self::Abort, Self::Broken, Self::Leave];
 
     /// Most payload bytes that such a frame may have.
     fn payload_limit(self) -> usize {
@@ -150,25 +143,7 @@ pub fn parse_frame_header(bytes: &[u8]) -> Result<FrameHeader, FrameError> {
     let Some(header) = bytes.first_chunk::<FRAME_HEADER_BYTES>() else {
         return Err(FrameError::Short(bytes.len()));
     };
-    let [
-        m0,
-        m1,
-        m2,
-        m3,
-        version,
-        kind,
-        channel,
-        zero,
-        value @ ..,
-        l0,
-        l1,
-        l2,
-        l3,
-        r0,
-        r1,
-        r2,
-        r3,
-    ] = *header;
+    let [m0, m1, m2, m3, version, kind, channel, zero, value @ .., l0, l1, l2, l3, r0, r1, r2, r3] = *header;
     if [m0, m1, m2, m3] != MAGIC {
         return Err(FrameError::Magic([m0, m1, m2, m3]));
     }
@@ -177,11 +152,7 @@ pub fn parse_frame_header(bytes: &[u8]) -> Result<FrameHeader, FrameError> {
     }
     let known = FrameKind::ALL.into_iter().find(|known| *known as u8 == kind);
     let kind = known.ok_or(FrameError::Kind(kind))?;
-    let channels = if matches!(kind, FrameKind::Data | FrameKind::Credit) {
-        CHANNELS
-    } else {
-        1
-    };
+    let channels = if matches!(kind, FrameKind::Data | FrameKind::Credit) { CHANNELS } else { 1 };
     if usize::from(channel) >= channels {
         return Err(FrameError::Channel(channel));
     }
@@ -193,12 +164,7 @@ pub fn parse_frame_header(bytes: &[u8]) -> Result<FrameHeader, FrameError> {
     if length as usize > limit {
         return Err(FrameError::Length { kind, length, limit });
     }
-    Ok(FrameHeader {
-        kind,
-        channel,
-        value: u64::from_le_bytes(value),
-        length,
-    })
+    Ok(FrameHeader { kind, channel, value: u64::from_le_bytes(value), length })
 }
 
 /// Number of channels.
@@ -277,10 +243,7 @@ impl Decoder {
         if header.kind == FrameKind::Data {
             let expected = self.received[usize::from(header.channel)];
             if header.value != expected {
-                return Err(FrameError::OutOfOrder {
-                    got: header.value,
-                    expected,
-                });
+                return Err(FrameError::OutOfOrder { got: header.value, expected });
             }
         }
         self.state = State::Payload(header, header.length as usize);
@@ -325,10 +288,7 @@ impl Decoder {
             FrameKind::Credit => listener.credit(usize::from(header.channel), header.value),
             FrameKind::Dead => listener.verdict(Verdict::Dead { rank, what: reason() }),
             FrameKind::Broken => listener.verdict(Verdict::Broken { rank, what: reason() }),
-            FrameKind::Abort => listener.verdict(Verdict::Aborted {
-                by: rank,
-                reason: reason(),
-            }),
+            FrameKind::Abort => listener.verdict(Verdict::Aborted { by: rank, reason: reason() }),
             FrameKind::Leave => {
                 self.state = State::Done;
                 listener.leave();

@@ -78,11 +78,7 @@ impl Conversation {
         }
         hello[24..40].copy_from_slice(&group_id(key, pair.size));
         hello[40..].copy_from_slice(&nonce);
-        Self {
-            key: *key,
-            hello,
-            acceptor_nonce: [0; NONCE_BYTES],
-        }
+        Self { key: *key, hello, acceptor_nonce: [0; NONCE_BYTES] }
     }
 
     pub(super) fn hello(&self) -> &[u8; HELLO_BYTES] {
@@ -110,14 +106,7 @@ impl Conversation {
         if to != own || from <= own || from >= size {
             return Err(HandshakeError::WrongRank { from, to });
         }
-        Ok((
-            from,
-            Self {
-                key: *key,
-                hello,
-                acceptor_nonce: nonce,
-            },
-        ))
+        Ok((from, Self { key: *key, hello, acceptor_nonce: nonce }))
     }
 
     /// The acceptor's answer to the hello.
@@ -163,9 +152,7 @@ impl Conversation {
 
     /// Compares in constant time.
     fn check(&self, label: &str, proof: &[u8]) -> Result<(), HandshakeError> {
-        self.mac(label)
-            .verify_slice(proof)
-            .map_err(|_| HandshakeError::WrongKey)
+        self.mac(label).verify_slice(proof).map_err(|_| HandshakeError::WrongKey)
     }
 }
 
@@ -188,11 +175,7 @@ fn group_id(key: &InstanceKey, size: u32) -> [u8; ID_BYTES] {
 mod tests {
     use super::*;
 
-    const PAIR: Pair = Pair {
-        size: 3,
-        from: 2,
-        to: 0,
-    };
+    const PAIR: Pair = Pair { size: 3, from: 2, to: 0 };
     const KEY: InstanceKey = [1; 32];
     const OTHER_KEY: InstanceKey = [2; 32];
 
@@ -242,14 +225,8 @@ mod tests {
         let answer = acceptor.answer();
         // The acceptor's own proof sent back is no proof of the dialer's.
         let reflected = std::array::from_fn(|i| answer[32 + i]);
-        assert_eq!(
-            acceptor.check_proof(&reflected).err(),
-            Some(HandshakeError::WrongKey)
-        );
-        assert_eq!(
-            acceptor.check_proof(&[0; 32]).err(),
-            Some(HandshakeError::WrongKey)
-        );
+        assert_eq!(acceptor.check_proof(&reflected).err(), Some(HandshakeError::WrongKey));
+        assert_eq!(acceptor.check_proof(&[0; 32]).err(), Some(HandshakeError::WrongKey));
     }
 
     #[test]
@@ -257,9 +234,6 @@ mod tests {
         let first = Conversation::dial(&KEY, PAIR, [8; 32]);
         let (_, acceptor) = accepted(first.hello()).unwrap();
         let mut second = Conversation::dial(&KEY, PAIR, [7; 32]);
-        assert_eq!(
-            second.check_answer(&acceptor.answer()).err(),
-            Some(HandshakeError::WrongKey)
-        );
+        assert_eq!(second.check_answer(&acceptor.answer()).err(), Some(HandshakeError::WrongKey));
     }
 }

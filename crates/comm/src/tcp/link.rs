@@ -125,14 +125,7 @@ impl Sorter {
     pub(super) fn new(window: usize, news: Arc<News>, common: Arc<Common>) -> (Self, [Reader; CHANNELS]) {
         let (first_in, first_out) = heap_ring(window);
         let (second_in, second_out) = heap_ring(window);
-        (
-            Self {
-                rings: [first_in, second_in],
-                news,
-                common,
-            },
-            [first_out, second_out],
-        )
+        (Self { rings: [first_in, second_in], news, common }, [first_out, second_out])
     }
 }
 
@@ -177,12 +170,7 @@ impl Link {
                 backlog: Vec::with_capacity(BACKLOG_BYTES),
                 ..Outgoing::default()
             }),
-            inlet: Mutex::new(Inlet {
-                decoder: Decoder::new(),
-                sorter,
-                buffer,
-                ended: false,
-            }),
+            inlet: Mutex::new(Inlet { decoder: Decoder::new(), sorter, buffer, ended: false }),
             news,
             pumped: AtomicBool::new(false),
         };
@@ -223,12 +211,7 @@ impl Link {
             thread::yield_now();
             return true;
         };
-        let Inlet {
-            decoder,
-            sorter,
-            buffer,
-            ended,
-        } = &mut *inlet;
+        let Inlet { decoder, sorter, buffer, ended } = &mut *inlet;
         if *ended {
             return false;
         }
@@ -241,10 +224,7 @@ impl Link {
                         self.common.bell.ring();
                         return true;
                     }
-                    Err(error) => Some(Verdict::Broken {
-                        rank: self.peer,
-                        what: error.to_string(),
-                    }),
+                    Err(error) => Some(Verdict::Broken { rank: self.peer, what: error.to_string() }),
                 }
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
@@ -262,10 +242,7 @@ impl Link {
     /// The connection is gone: no news after a farewell from either side.
     fn lost(&self, what: &str) -> Option<Verdict> {
         let expected = self.has_left() || self.common.closing.load(Acquire);
-        (!expected).then(|| Verdict::Dead {
-            rank: self.peer,
-            what: what.to_owned(),
-        })
+        (!expected).then(|| Verdict::Dead { rank: self.peer, what: what.to_owned() })
     }
 
     /// Sends a heartbeat or, once there is one, the verdict. Says whether the verdict still has to be told.
@@ -305,12 +282,7 @@ impl Link {
     }
 
     fn send_credit(&self, channel: usize, total: u64) {
-        let header = FrameHeader {
-            kind: FrameKind::Credit,
-            channel: channel as u8,
-            value: total,
-            length: 0,
-        };
+        let header = FrameHeader { kind: FrameKind::Credit, channel: channel as u8, value: total, length: 0 };
         lock(&self.outgoing).control(&self.socket, header, "");
     }
 
@@ -353,10 +325,7 @@ impl Link {
         if let Some(verdict) = self.lost("its connection broke while sending to it") {
             self.common.end(verdict);
         }
-        let left = || CommError::PeerDead {
-            rank: self.peer,
-            what: "it left the group".into(),
-        };
+        let left = || CommError::PeerDead { rank: self.peer, what: "it left the group".into() };
         self.common.verdict.get().map_or_else(left, Verdict::to_error)
     }
 }
@@ -391,12 +360,7 @@ fn advance(frame: &mut [&[u8]; 3], mut bytes: usize) {
 }
 
 fn plain_header(kind: FrameKind) -> FrameHeader {
-    FrameHeader {
-        kind,
-        channel: 0,
-        value: 0,
-        length: 0,
-    }
+    FrameHeader { kind, channel: 0, value: 0, length: 0 }
 }
 
 fn verdict_frame(verdict: &Verdict) -> (FrameHeader, &str) {
@@ -407,15 +371,7 @@ fn verdict_frame(verdict: &Verdict) -> (FrameHeader, &str) {
     };
     let reason = cut_reason(reason);
     // `cut_reason` leaves 200 bytes at most.
-    (
-        FrameHeader {
-            kind,
-            channel: 0,
-            value: rank as u64,
-            length: reason.len() as u32,
-        },
-        reason,
-    )
+    (FrameHeader { kind, channel: 0, value: rank as u64, length: reason.len() as u32 }, reason)
 }
 
 /// The sending end of one channel.
@@ -428,23 +384,16 @@ pub(crate) struct TcpSink {
 
 impl TcpSink {
     pub(super) fn new(link: &Arc<Link>, channel: usize) -> Self {
-        Self {
-            link: Arc::clone(link),
-            channel,
-            sent: 0,
-        }
+        Self { link: Arc::clone(link), channel, sent: 0 }
     }
 
     /// Bytes that the peer has room for.
     fn room(&self) -> Result<usize, CommError> {
         let consumed = self.link.news.consumed[self.channel].load(Acquire);
-        let under_way = self
-            .sent
-            .checked_sub(consumed)
-            .ok_or_else(|| CommError::Protocol {
-                rank: self.link.peer,
-                what: format!("it consumed {consumed} bytes of {} sent", self.sent),
-            })?;
+        let under_way = self.sent.checked_sub(consumed).ok_or_else(|| CommError::Protocol {
+            rank: self.link.peer,
+            what: format!("it consumed {consumed} bytes of {} sent", self.sent),
+        })?;
         // Never more than the window is sent.
         Ok(WINDOW - under_way as usize)
     }
@@ -465,12 +414,7 @@ impl Sink for TcpSink {
             return Ok(0);
         }
         let (channel, value) = (self.channel as u8, self.sent);
-        let header = FrameHeader {
-            kind: FrameKind::Data,
-            channel,
-            value,
-            length: length as u32,
-        };
+        let header = FrameHeader { kind: FrameKind::Data, channel, value, length: length as u32 };
         self.link.send_data(header, head, body)?;
         self.sent += length as u64;
         Ok(length)
@@ -489,21 +433,12 @@ pub(crate) struct TcpSource {
 
 impl TcpSource {
     pub(super) fn new(link: &Arc<Link>, channel: usize, reader: Reader) -> Self {
-        Self {
-            link: Arc::clone(link),
-            channel,
-            reader,
-            consumed: 0,
-            credited: 0,
-        }
+        Self { link: Arc::clone(link), channel, reader, consumed: 0, credited: 0 }
     }
 
     fn read_ring(&mut self, into: &mut [u8]) -> Result<usize, CommError> {
         let what = || "a ring in this process is damaged".into();
-        self.reader.read(into).map_err(|Corrupt| CommError::Protocol {
-            rank: self.link.peer,
-            what: what(),
-        })
+        self.reader.read(into).map_err(|Corrupt| CommError::Protocol { rank: self.link.peer, what: what() })
     }
 }
 

@@ -48,9 +48,8 @@ pub(super) fn connect_all(
     let deadline = Instant::now() + plan.within;
     let failed = &AtomicBool::new(false);
     thread::scope(|scope| {
-        let dialing: Vec<_> = (0..plan.rank)
-            .map(|peer| scope.spawn(move || dial(plan, peer, deadline, failed)))
-            .collect();
+        let dialing: Vec<_> =
+            (0..plan.rank).map(|peer| scope.spawn(move || dial(plan, peer, deadline, failed))).collect();
         let accepted = accept_higher(plan, listener, deadline, failed);
         // Dialers look at `failed` between attempts, so they end soon after it is set.
         let dialed: Vec<_> = dialing.into_iter().map(join).collect();
@@ -65,9 +64,7 @@ pub(super) fn connect_all(
 type Dialing<'s> = thread::ScopedJoinHandle<'s, Result<TcpStream, CommError>>;
 
 fn join(dialing: Dialing<'_>) -> Result<TcpStream, CommError> {
-    dialing
-        .join()
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    dialing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Dials one lower rank until it answers rightly.
@@ -96,10 +93,7 @@ fn dial(
                  do all ranks have the same addresses and the same key?"
             ),
         },
-        None => CommError::DidNotJoin {
-            missing: peer,
-            after: plan.within,
-        },
+        None => CommError::DidNotJoin { missing: peer, after: plan.within },
     })
 }
 
@@ -109,19 +103,13 @@ fn is_refusal(error: &io::Error) -> bool {
 }
 
 fn dial_once(plan: &Plan<'_>, peer: usize, deadline: Instant, failed: &AtomicBool) -> io::Result<TcpStream> {
-    let left = deadline
-        .saturating_duration_since(Instant::now())
-        .max(Duration::from_millis(1));
+    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     let mut socket = TcpStream::connect_timeout(&plan.addresses[peer], left)?;
     socket.set_nodelay(true)?;
     // Short, so that `read_all` can look at the deadline and at `failed`.
     socket.set_read_timeout(Some(RETRY))?;
     // Both fit: a group has at most 64 ranks.
-    let pair = Pair {
-        size: plan.size() as u32,
-        from: plan.rank as u32,
-        to: peer as u32,
-    };
+    let pair = Pair { size: plan.size() as u32, from: plan.rank as u32, to: peer as u32 };
     let mut conversation = Conversation::dial(plan.key, pair, nonce()?);
     socket.write_all(conversation.hello())?;
     let answer: [u8; ANSWER_BYTES] = read_all(&mut socket, deadline, failed)?;
@@ -159,10 +147,7 @@ fn read_all<const N: usize>(
 }
 
 fn is_early(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-    )
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
 fn nonce() -> io::Result<[u8; 32]> {
@@ -178,20 +163,14 @@ fn accept_higher(
     deadline: Instant,
     failed: &AtomicBool,
 ) -> Result<Vec<Option<TcpStream>>, CommError> {
-    let io_error = |source| CommError::Io {
-        what: "waiting for the other ranks to connect",
-        source,
-    };
+    let io_error = |source| CommError::Io { what: "waiting for the other ranks to connect", source };
     let mut sockets: Vec<Option<TcpStream>> = (0..plan.size()).map(|_| None).collect();
     let mut strangers: Vec<Stranger> = Vec::with_capacity(MOST_STRANGERS);
     listener.set_nonblocking(true).map_err(io_error)?;
     while let Some(missing) = (plan.rank + 1..plan.size()).find(|rank| sockets[*rank].is_none()) {
         if Instant::now() >= deadline {
             failed.store(true, Relaxed);
-            return Err(CommError::DidNotJoin {
-                missing,
-                after: plan.within,
-            });
+            return Err(CommError::DidNotJoin { missing, after: plan.within });
         }
         if failed.load(Relaxed) {
             // The dialer that failed has the better error.
@@ -215,11 +194,7 @@ fn accept_higher(
 /// Takes whoever waits at the door.
 fn greet(listener: &TcpListener, strangers: &mut Vec<Stranger>) {
     while let Ok((socket, _)) = listener.accept() {
-        if socket
-            .set_nonblocking(true)
-            .and_then(|()| socket.set_nodelay(true))
-            .is_err()
-        {
+        if socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true)).is_err() {
             continue;
         }
         if strangers.len() == MOST_STRANGERS {
@@ -259,11 +234,7 @@ impl Stranger {
 
     fn try_go_on(&mut self, plan: &Plan<'_>) -> io::Result<Progress> {
         loop {
-            let wanted = if self.met.is_none() {
-                HELLO_BYTES
-            } else {
-                PROOF_BYTES
-            };
+            let wanted = if self.met.is_none() { HELLO_BYTES } else { PROOF_BYTES };
             match self.socket.read(&mut self.buffer[self.have..wanted]) {
                 Ok(0) => return Ok(Progress::Dropped),
                 Ok(more) => self.have += more,

@@ -15,11 +15,7 @@ pub(super) fn wait_ready(socket: &TcpStream, what: Ready, within: Duration) {
         Ready::ToRead => libc::POLLIN,
         Ready::ToWrite => libc::POLLOUT,
     };
-    let mut ask = libc::pollfd {
-        fd: socket.as_raw_fd(),
-        events,
-        revents: 0,
-    };
+    let mut ask = libc::pollfd { fd: socket.as_raw_fd(), events, revents: 0 };
     let millis = libc::c_int::try_from(within.as_millis()).unwrap_or(libc::c_int::MAX);
     // SAFETY: one pollfd, which outlives the call. Whatever it answers, the caller tries the socket next.
     unsafe { libc::poll(&raw mut ask, 1, millis) };

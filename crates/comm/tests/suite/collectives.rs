@@ -56,16 +56,8 @@ where
         group.all_max(max.as_mut_slice().into()).unwrap();
         for i in 0..length {
             let parts = || (0..size).map(|r| T::sample(r, i));
-            assert_eq!(
-                sum[i].bits(),
-                T::sum(parts()).bits(),
-                "sum, rank {rank}/{size}, {i}/{length}"
-            );
-            assert_eq!(
-                max[i].bits(),
-                T::max(parts()).bits(),
-                "max, rank {rank}/{size}, {i}/{length}"
-            );
+            assert_eq!(sum[i].bits(), T::sum(parts()).bits(), "sum, rank {rank}/{size}, {i}/{length}");
+            assert_eq!(max[i].bits(), T::max(parts()).bits(), "max, rank {rank}/{size}, {i}/{length}");
         }
     }
 }
@@ -157,14 +149,7 @@ fn nan_wins_a_maximum() {
 fn a_buffer_of_the_wrong_size_is_refused_before_anything_is_sent() {
     with_ranks(Kind::Shm, 2, |group| {
         let error = group.all_gather(&[1, 2], &mut [0; 3]).unwrap_err();
-        assert!(matches!(
-            error,
-            CommError::BufferSize {
-                expected: 4,
-                got: 3,
-                ..
-            }
-        ));
+        assert!(matches!(error, CommError::BufferSize { expected: 4, got: 3, .. }));
         group.barrier().unwrap();
     });
 }
@@ -173,9 +158,7 @@ fn a_buffer_of_the_wrong_size_is_refused_before_anything_is_sent() {
 fn other_sizes_or_calls_on_another_rank_are_errors_on_all() {
     for kind in KINDS {
         with_ranks(kind, 2, |group| {
-            let error = group
-                .all_sum(vec![0_i32; 4 + group.rank()].as_mut_slice().into())
-                .unwrap_err();
+            let error = group.all_sum(vec![0_i32; 4 + group.rank()].as_mut_slice().into()).unwrap_err();
             assert!(
                 matches!(error, CommError::SizeMismatch { .. } | CommError::Aborted { .. }),
                 "{kind:?}: {error}"

@@ -28,9 +28,7 @@ pub(crate) fn groups(kind: Kind, size: usize, options: &GroupOptions) -> Vec<Arc
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     };
     if kind == Kind::Tcp {
-        let listeners: Vec<_> = (0..size)
-            .map(|_| TcpListenerHandle::bind(loopback()).unwrap())
-            .collect();
+        let listeners: Vec<_> = (0..size).map(|_| TcpListenerHandle::bind(loopback()).unwrap()).collect();
         let addresses: Vec<_> = listeners.iter().map(TcpListenerHandle::address).collect();
         return join(
             listeners

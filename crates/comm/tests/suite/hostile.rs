@@ -18,27 +18,16 @@ use std::{
 };
 
 fn hurried() -> GroupOptions {
-    GroupOptions {
-        join_deadline: Duration::from_millis(700),
-        ..GroupOptions::default()
-    }
+    GroupOptions { join_deadline: Duration::from_millis(700), ..GroupOptions::default() }
 }
 
 #[test]
 fn strangers_do_not_disturb_the_setup() {
-    let listeners: Vec<_> = (0..2)
-        .map(|_| TcpListenerHandle::bind(loopback()).unwrap())
-        .collect();
+    let listeners: Vec<_> = (0..2).map(|_| TcpListenerHandle::bind(loopback()).unwrap()).collect();
     let addresses: Vec<SocketAddr> = listeners.iter().map(TcpListenerHandle::address).collect();
     let door = addresses[0];
     let mut held = vec![];
-    for words in [
-        &b""[..],
-        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"POMARTCP",
-        &[0xff; 5000],
-        &[0; 72],
-    ] {
+    for words in [&b""[..], b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"POMARTCP", &[0xff; 5000], &[0; 72]] {
         let mut stranger = TcpStream::connect(door).unwrap();
         stranger.write_all(words).unwrap();
         held.push(stranger);
@@ -51,21 +40,10 @@ fn strangers_do_not_disturb_the_setup() {
             TcpGroup::connect(listener, rank, &addresses, &KEY, GroupOptions::default()).unwrap()
         })
     };
-    let ranks: Vec<_> = listeners
-        .into_iter()
-        .enumerate()
-        .map(|(rank, l)| connect(rank, l))
-        .collect();
+    let ranks: Vec<_> = listeners.into_iter().enumerate().map(|(rank, l)| connect(rank, l)).collect();
     let groups: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
-    thread::scope(|scope| {
-        groups
-            .iter()
-            .for_each(|group| drop(scope.spawn(|| group.barrier().unwrap())))
-    });
-    assert!(
-        TcpStream::connect(door).is_err(),
-        "nobody listens once all have come"
-    );
+    thread::scope(|scope| groups.iter().for_each(|group| drop(scope.spawn(|| group.barrier().unwrap()))));
+    assert!(TcpStream::connect(door).is_err(), "nobody listens once all have come");
     for mut stranger in held {
         stranger.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
         let answer = stranger.read(&mut [0; 100]);
@@ -75,9 +53,7 @@ fn strangers_do_not_disturb_the_setup() {
 
 #[test]
 fn another_key_is_refused_by_both_sides() {
-    let listeners: Vec<_> = (0..2)
-        .map(|_| TcpListenerHandle::bind(loopback()).unwrap())
-        .collect();
+    let listeners: Vec<_> = (0..2).map(|_| TcpListenerHandle::bind(loopback()).unwrap()).collect();
     let addresses: Vec<SocketAddr> = listeners.iter().map(TcpListenerHandle::address).collect();
     let ranks: Vec<_> = listeners
         .into_iter()
@@ -88,16 +64,8 @@ fn another_key_is_refused_by_both_sides() {
         })
         .collect();
     let errors: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
-    assert!(
-        matches!(errors[0], CommError::DidNotJoin { missing: 1, .. }),
-        "{}",
-        errors[0]
-    );
-    assert!(
-        errors[1].to_string().contains("is not rank 0 of this group"),
-        "{}",
-        errors[1]
-    );
+    assert!(matches!(errors[0], CommError::DidNotJoin { missing: 1, .. }), "{}", errors[0]);
+    assert!(errors[1].to_string().contains("is not rank 0 of this group"), "{}", errors[1]);
 }
 
 #[test]
@@ -106,16 +74,10 @@ fn an_absent_rank_is_named() {
     let nobody = TcpListenerHandle::bind(loopback()).unwrap().address();
     let addresses = [nobody, listener.address()];
     let error = TcpGroup::connect(listener, 1, &addresses, &KEY, hurried()).unwrap_err();
-    assert!(
-        matches!(error, CommError::DidNotJoin { missing: 0, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, CommError::DidNotJoin { missing: 0, .. }), "{error}");
     let segment = Segment::create(2).unwrap();
     let error = ShmGroup::attach(segment.into_owned_fd(), 0, 2, hurried()).unwrap_err();
-    assert!(
-        matches!(error, CommError::DidNotJoin { missing: 1, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, CommError::DidNotJoin { missing: 1, .. }), "{error}");
 }
 
 #[test]
@@ -134,9 +96,7 @@ fn plain_bytes_do_not_leave_the_machine() {
 #[test]
 fn a_segment_that_is_not_ours_is_refused() {
     let attach = |segment: Segment, rank, size| {
-        ShmGroup::attach(segment.into_owned_fd(), rank, size, hurried())
-            .unwrap_err()
-            .to_string()
+        ShmGroup::attach(segment.into_owned_fd(), rank, size, hurried()).unwrap_err().to_string()
     };
     let file = tempfile::tempfile().unwrap();
     file.set_len(1 << 20).unwrap();
@@ -145,16 +105,7 @@ fn a_segment_that_is_not_ours_is_refused() {
     assert!(attach(Segment::create(2).unwrap(), 0, 3).contains("2 ranks"));
     assert!(attach(Segment::create(2).unwrap(), 2, 2).contains("count from 0"));
     // Each header word in turn.
-    for (word, value) in [
-        (0, 0),
-        (1, 99),
-        (2, 64),
-        (2, u64::MAX),
-        (3, 7),
-        (4, 3),
-        (4, 1 << 40),
-        (5, 1),
-    ] {
+    for (word, value) in [(0, 0), (1, 99), (2, 64), (2, u64::MAX), (3, 7), (4, 3), (4, 1 << 40), (5, 1)] {
         let segment = Segment::create(2).unwrap();
         let file = File::from(segment.try_clone_fd().unwrap());
         file.write_all_at(&u64::to_le_bytes(value), word * 8).unwrap();
@@ -178,10 +129,7 @@ fn a_segment_full_of_nonsense_is_an_error() {
     for value in [0x01, 0x7f, 0xff] {
         let segment = Segment::create(2).unwrap();
         let (first, second) = (segment.try_clone_fd().unwrap(), segment.try_clone_fd().unwrap());
-        let options = GroupOptions {
-            deadline: Duration::from_millis(300),
-            ..GroupOptions::default()
-        };
+        let options = GroupOptions { deadline: Duration::from_millis(300), ..GroupOptions::default() };
         let other = options.clone();
         let peer = thread::spawn(move || ShmGroup::attach(second, 1, 2, other).unwrap());
         let group = ShmGroup::attach(first, 0, 2, options).unwrap();
@@ -198,27 +146,13 @@ fn a_segment_full_of_nonsense_is_an_error() {
 }
 
 fn frame(kind: FrameKind, channel: u8, value: u64, length: u32) -> [u8; FRAME_HEADER_BYTES] {
-    FrameHeader {
-        kind,
-        channel,
-        value,
-        length,
-    }
-    .to_bytes()
+    FrameHeader { kind, channel, value, length }.to_bytes()
 }
 
 #[test]
 fn a_frame_header_survives_the_journey() {
-    for (kind, channel, length) in [
-        (FrameKind::Data, 1, MAX_PAYLOAD as u32),
-        (FrameKind::Abort, 0, 200),
-    ] {
-        let header = FrameHeader {
-            kind,
-            channel,
-            value: u64::MAX - 3,
-            length,
-        };
+    for (kind, channel, length) in [(FrameKind::Data, 1, MAX_PAYLOAD as u32), (FrameKind::Abort, 0, 200)] {
+        let header = FrameHeader { kind, channel, value: u64::MAX - 3, length };
         assert_eq!(parse_frame_header(&header.to_bytes()), Ok(header));
     }
 }
@@ -252,23 +186,13 @@ fn streams_that_break_the_rules_are_errors() {
         frame
     };
     let leave = frame(FrameKind::Leave, 0, 0, 0);
-    assert_eq!(
-        fuzz_frames(&[leave, leave].concat(), 7),
-        Err(FrameError::AfterLeave)
-    );
+    assert_eq!(fuzz_frames(&[leave, leave].concat(), 7), Err(FrameError::AfterLeave));
     let gap = frame(FrameKind::Data, 0, 1, 0);
-    assert_eq!(
-        fuzz_frames(&gap, 24),
-        Err(FrameError::OutOfOrder { got: 1, expected: 0 })
-    );
+    assert_eq!(fuzz_frames(&gap, 24), Err(FrameError::OutOfOrder { got: 1, expected: 0 }));
     let flood = with_payload(frame(FrameKind::Data, 1, 0, 10_000), 10_000);
     assert_eq!(fuzz_frames(&flood, 10_000), Err(FrameError::Overrun));
     assert_eq!(fuzz_frames(&flood, 1000), Ok(()), "a receiver that keeps up");
-    assert_eq!(
-        fuzz_frames(&flood[..5000], 1000),
-        Ok(()),
-        "half a frame is no error yet"
-    );
+    assert_eq!(fuzz_frames(&flood[..5000], 1000), Ok(()), "half a frame is no error yet");
 }
 
 #[test]
@@ -284,11 +208,7 @@ fn the_fuzzer_s_seeds_end_as_their_names_say() {
         }
         let bytes = std::fs::read(&path).unwrap();
         for step in [1, 13, 1024] {
-            assert_eq!(
-                fuzz_frames(&bytes, step).is_ok(),
-                good,
-                "{name} in steps of {step}"
-            );
+            assert_eq!(fuzz_frames(&bytes, step).is_ok(), good, "{name} in steps of {step}");
         }
         seen += 1;
     }

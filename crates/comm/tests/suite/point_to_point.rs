@@ -20,9 +20,7 @@ fn messages_of_all_sizes_arrive_in_order() {
             let content = |rank: usize, bytes: usize| vec![(rank * 31 + bytes) as u8; bytes];
             thread::scope(|scope| {
                 scope.spawn(|| {
-                    sizes
-                        .iter()
-                        .for_each(|n| group.send_message(next, &content(rank, *n)).unwrap())
+                    sizes.iter().for_each(|n| group.send_message(next, &content(rank, *n)).unwrap())
                 });
                 let mut message = vec![];
                 for bytes in sizes {
@@ -80,17 +78,7 @@ fn a_receive_that_times_out_can_be_repeated() {
             if group.rank() == 0 {
                 let started = Instant::now();
                 let error = group.recv_message_within(1, &mut message, SOON).unwrap_err();
-                assert!(
-                    matches!(
-                        error,
-                        CommError::Timeout {
-                            waiting_for: 1,
-                            op: "recv",
-                            ..
-                        }
-                    ),
-                    "{error}"
-                );
+                assert!(matches!(error, CommError::Timeout { waiting_for: 1, op: "recv", .. }), "{error}");
                 assert!(started.elapsed() >= SOON && started.elapsed() < SOON * 10);
                 group.send(1, b"now").unwrap();
                 group.recv_message(1, &mut message).unwrap();
@@ -106,10 +94,7 @@ fn a_receive_that_times_out_can_be_repeated() {
 #[test]
 fn a_collective_that_times_out_ends_the_group_everywhere() {
     for kind in KINDS {
-        let options = GroupOptions {
-            deadline: SOON,
-            ..GroupOptions::default()
-        };
+        let options = GroupOptions { deadline: SOON, ..GroupOptions::default() };
         run(groups(kind, 3, &options), |group| {
             if group.rank() == 2 {
                 let mut message = vec![];
@@ -119,11 +104,7 @@ fn a_collective_that_times_out_ends_the_group_everywhere() {
                 let error = group.barrier().unwrap_err();
                 assert_eq!(
                     error.rank(),
-                    Some(if matches!(error, CommError::Timeout { .. }) {
-                        2
-                    } else {
-                        1 - group.rank()
-                    }),
+                    Some(if matches!(error, CommError::Timeout { .. }) { 2 } else { 1 - group.rank() }),
                     "{error}"
                 );
             }
@@ -134,27 +115,14 @@ fn a_collective_that_times_out_ends_the_group_everywhere() {
 #[test]
 fn a_send_that_nobody_takes_times_out() {
     for kind in KINDS {
-        let options = GroupOptions {
-            deadline: SOON,
-            ..GroupOptions::default()
-        };
+        let options = GroupOptions { deadline: SOON, ..GroupOptions::default() };
         let groups = groups(kind, 2, &options);
         let error = loop {
             if let Err(error) = groups[0].send(1, &[0; 1000]) {
                 break error;
             }
         };
-        assert!(
-            matches!(
-                error,
-                CommError::Timeout {
-                    waiting_for: 1,
-                    op: "send",
-                    ..
-                }
-            ),
-            "{kind:?} {error}"
-        );
+        assert!(matches!(error, CommError::Timeout { waiting_for: 1, op: "send", .. }), "{kind:?} {error}");
     }
 }
 
@@ -164,22 +132,11 @@ fn another_size_is_an_error_for_both() {
         with_ranks(kind, 2, |group| {
             if group.rank() == 0 {
                 group.send(1, &[1; 5]).unwrap();
-                assert!(matches!(
-                    group.recv(1, &mut [0]).unwrap_err(),
-                    CommError::Aborted { by: 1, .. }
-                ));
+                assert!(matches!(group.recv(1, &mut [0]).unwrap_err(), CommError::Aborted { by: 1, .. }));
             } else {
                 let error = group.recv(0, &mut [0; 6]).unwrap_err();
                 assert!(
-                    matches!(
-                        error,
-                        CommError::SizeMismatch {
-                            rank: 0,
-                            expected: 6,
-                            got: 5,
-                            ..
-                        }
-                    ),
+                    matches!(error, CommError::SizeMismatch { rank: 0, expected: 6, got: 5, .. }),
                     "{error}"
                 );
             }
@@ -192,9 +149,7 @@ fn an_announced_length_beyond_the_limit_is_refused() {
     for kind in KINDS {
         with_ranks(kind, 2, |group| {
             if group.rank() == 0 {
-                group
-                    .send(1, &(MAX_MESSAGE_BYTES as u64 + 1).to_le_bytes())
-                    .unwrap();
+                group.send(1, &(MAX_MESSAGE_BYTES as u64 + 1).to_le_bytes()).unwrap();
                 assert!(group.recv(1, &mut [0]).is_err());
             } else {
                 let mut message = vec![];
@@ -210,19 +165,10 @@ fn an_announced_length_beyond_the_limit_is_refused() {
 fn oneself_and_strangers_are_no_peers() {
     with_ranks(Kind::Shm, 2, |group| {
         for peer in [group.rank(), 2, usize::MAX] {
-            assert!(matches!(
-                group.send(peer, &[]).unwrap_err(),
-                CommError::NoSuchPeer { .. }
-            ));
-            assert!(matches!(
-                group.recv(peer, &mut []).unwrap_err(),
-                CommError::NoSuchPeer { .. }
-            ));
+            assert!(matches!(group.send(peer, &[]).unwrap_err(), CommError::NoSuchPeer { .. }));
+            assert!(matches!(group.recv(peer, &mut []).unwrap_err(), CommError::NoSuchPeer { .. }));
         }
-        assert!(matches!(
-            group.broadcast(2, &mut []).unwrap_err(),
-            CommError::NoSuchPeer { .. }
-        ));
+        assert!(matches!(group.broadcast(2, &mut []).unwrap_err(), CommError::NoSuchPeer { .. }));
     });
 }
 
@@ -243,10 +189,7 @@ fn abort_latency(kind: Kind, aborter: usize) -> Duration {
         "{kind:?} {error}"
     );
     for group in &groups {
-        assert!(
-            matches!(group.barrier().unwrap_err(), CommError::Aborted { .. }),
-            "future calls fail too"
-        );
+        assert!(matches!(group.barrier().unwrap_err(), CommError::Aborted { .. }), "future calls fail too");
     }
     woken_at - aborted_at
 }
@@ -280,7 +223,5 @@ fn with_leaver(kind: Kind) {
     assert!(matches!(error, CommError::PeerDead { rank: 2, .. }), "{error}");
     groups[0].send(1, b"we").unwrap();
     groups[1].recv(0, &mut last[..2]).unwrap();
-    run(groups, |group| {
-        assert_eq!(group.barrier().unwrap_err().rank(), Some(2))
-    });
+    run(groups, |group| assert_eq!(group.barrier().unwrap_err().rank(), Some(2)));
 }

@@ -27,9 +27,7 @@ const CHILD: &str = "POMAR_COMM_CHILD";
 fn child() {
     let Ok(spec) = env::var(CHILD) else { return };
     let words: Vec<&str> = spec.split(' ').collect();
-    let [kind, rank, size, fd, action] = words[..] else {
-        panic!("{spec}")
-    };
+    let [kind, rank, size, fd, action] = words[..] else { panic!("{spec}") };
     let (rank, size) = (rank.parse().unwrap(), size.parse().unwrap());
     let group: Box<dyn Group> = match kind {
         "none" => return leave_nothing_behind(),
@@ -54,10 +52,7 @@ fn join_by_tcp(rank: usize) -> TcpGroup {
     println!("\nADDRESS {}", listener.address());
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
-    let addresses: Vec<SocketAddr> = line
-        .split_whitespace()
-        .map(|word| word.parse().unwrap())
-        .collect();
+    let addresses: Vec<SocketAddr> = line.split_whitespace().map(|word| word.parse().unwrap()).collect();
     TcpGroup::connect(listener, rank, &addresses, &KEY, GroupOptions::default()).unwrap()
 }
 
@@ -94,20 +89,13 @@ impl Rank {
         let mut process = command.spawn().unwrap();
         let input = process.stdin.take().unwrap();
         let output = BufReader::new(process.stdout.take().unwrap()).lines();
-        Self {
-            process,
-            input,
-            output,
-        }
+        Self { process, input, output }
     }
 
     /// The rest of the next line that begins with `word`.
     fn hear(&mut self, word: &str) -> String {
         let rest = |line: String| line.strip_prefix(word).map(str::to_owned);
-        self.output
-            .by_ref()
-            .find_map(|line| rest(line.unwrap()))
-            .unwrap_or_else(|| panic!("no {word}"))
+        self.output.by_ref().find_map(|line| rest(line.unwrap())).unwrap_or_else(|| panic!("no {word}"))
     }
 
     fn signal(&self, signal: libc::c_int) {
@@ -129,9 +117,7 @@ fn start(kind: Kind, action: &str) -> (Vec<Rank>, Vec<SocketAddr>) {
     let segment = (kind == Kind::Shm).then(|| Segment::create(RANKS).unwrap());
     let name = if kind == Kind::Tcp { "tcp" } else { "shm" };
     let spec = |rank| format!("{name} {rank} {RANKS} FD {action}");
-    let mut ranks: Vec<_> = (0..RANKS)
-        .map(|rank| Rank::start(spec(rank), segment.as_ref()))
-        .collect();
+    let mut ranks: Vec<_> = (0..RANKS).map(|rank| Rank::start(spec(rank), segment.as_ref())).collect();
     let mut addresses = vec![];
     if kind == Kind::Tcp {
         let words: Vec<_> = ranks.iter_mut().map(|rank| rank.hear("ADDRESS ")).collect();
@@ -170,16 +156,12 @@ const ACTIONS: [&str; 5] = ["sum", "long-sum", "recv", "send", "recv-from-other"
 
 #[test]
 fn a_killed_rank_is_named_over_shared_memory() {
-    ACTIONS
-        .iter()
-        .for_each(|action| survivors_name_the_victim(Kind::Shm, action, libc::SIGKILL));
+    ACTIONS.iter().for_each(|action| survivors_name_the_victim(Kind::Shm, action, libc::SIGKILL));
 }
 
 #[test]
 fn a_killed_rank_is_named_over_tcp() {
-    ACTIONS
-        .iter()
-        .for_each(|action| survivors_name_the_victim(Kind::Tcp, action, libc::SIGKILL));
+    ACTIONS.iter().for_each(|action| survivors_name_the_victim(Kind::Tcp, action, libc::SIGKILL));
 }
 
 #[test]
@@ -204,9 +186,7 @@ fn leave_nothing_behind() {
     let now = || (count("fd"), count("task"), segments());
     let before = now();
     for kind in [Kind::Shm, Kind::Tcp] {
-        run(groups(kind, 3, &GroupOptions::default()), |group| {
-            group.barrier().unwrap()
-        });
+        run(groups(kind, 3, &GroupOptions::default()), |group| group.barrier().unwrap());
     }
     // The test's own threads may need a moment to end.
     let started = Instant::now();
@@ -223,10 +203,7 @@ fn is_ours(entry: &std::fs::DirEntry) -> bool {
 
 /// Processor time of this thread so far.
 fn processor_time() -> Duration {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let clock = libc::CLOCK_THREAD_CPUTIME_ID;
     // SAFETY: the call only fills the struct.
     let answer = unsafe { libc::clock_gettime(clock, &raw mut time) };

@@ -101,12 +101,7 @@ impl<'a> Buffers<'a> {
     fn cut(tile: &Tile<'_>, scratch: &'a mut Vec<f32>) -> Self {
         const LINE: usize = 64 / size_of::<f32>();
         let heads = tile.pairs() * tile.shape.head_dim;
-        let lens = [
-            heads,
-            tile.page_range().len() * tile.pairs() * PAGE,
-            tile.pairs(),
-            heads,
-        ];
+        let lens = [heads, tile.page_range().len() * tile.pairs() * PAGE, tile.pairs(), heads];
         let lens = lens.map(|len| len.next_multiple_of(LINE));
         let needed = lens.iter().sum::<usize>() + LINE;
         if scratch.len() < needed {
@@ -116,12 +111,7 @@ impl<'a> Buffers<'a> {
         let (q, rest) = scratch[start..].split_at_mut(lens[0]);
         let (scores, rest) = rest.split_at_mut(lens[1]);
         let (inverse, rest) = rest.split_at_mut(lens[2]);
-        Self {
-            q,
-            scores,
-            inverse,
-            acc: &mut rest[..heads],
-        }
+        Self { q, scores, inverse, acc: &mut rest[..heads] }
     }
 }
 
@@ -157,9 +147,7 @@ impl Tile<'_> {
         let heads = self.shape.kv_of_head.len();
         let rows = self.first_row..self.first_row + self.rows.len();
         rows.flat_map(move |row| {
-            self.shape
-                .heads_of(self.kv)
-                .map(move |head| (row * heads + head) * self.shape.head_dim)
+            self.shape.heads_of(self.kv).map(move |head| (row * heads + head) * self.shape.head_dim)
         })
     }
 }
@@ -167,10 +155,7 @@ impl Tile<'_> {
 /// Cuts `pairs` in pieces of at most `most`.
 #[inline(always)]
 fn pieces(pairs: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
-    pairs
-        .clone()
-        .step_by(most)
-        .map(move |start| start..pairs.end.min(start + most))
+    pairs.clone().step_by(most).map(move |start| start..pairs.end.min(start + most))
 }
 
 /// Writes the scaled queries, `[head_dim, M]` for each piece of `M` pairs (at most `most`).
@@ -194,10 +179,7 @@ fn pack_queries(tile: &Tile<'_>, most: usize, packed: &mut [f32]) {
 #[inline(always)]
 unsafe fn score<V: Vector, const N: usize>(tile: &Tile<'_>, q: &[f32], scores: &mut [f32]) {
     let dim = tile.shape.head_dim;
-    for (index, scores) in tile
-        .page_range()
-        .zip(scores.chunks_exact_mut(tile.pairs() * PAGE))
-    {
+    for (index, scores) in tile.page_range().zip(scores.chunks_exact_mut(tile.pairs() * PAGE)) {
         let keys = &tile.pages.keys[tile.page(index)];
         for piece in pieces(0..tile.pairs(), 4 * N) {
             let q = &q[piece.start * dim..piece.end * dim];
@@ -268,10 +250,7 @@ unsafe fn weigh_values<V: Vector, const N: usize>(tile: &Tile<'_>, weights: &[f3
     let pairs_of = |row| row * tile.group..(row + 1) * tile.group;
     let seen = |row| (pairs_of(row), tile.visible(row));
     let rows = 0..tile.rows.len();
-    let first = rows
-        .clone()
-        .map(seen)
-        .map(|(pairs, seen)| (pairs, seen.start..common.start.min(seen.end)));
+    let first = rows.clone().map(seen).map(|(pairs, seen)| (pairs, seen.start..common.start.min(seen.end)));
     let last = rows.map(seen).map(|(pairs, seen)| (pairs, after..seen.end));
     for (pairs, positions) in first.chain(once((0..tile.pairs(), common.clone()))).chain(last) {
         if !positions.is_empty() {

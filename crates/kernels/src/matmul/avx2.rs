@@ -116,12 +116,7 @@ impl Isa for Avx2 {
     #[inline(always)]
     unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats {
         // SAFETY: as above.
-        unsafe {
-            [
-                _mm256_fmadd_ps(a[0], b[0], c[0]),
-                _mm256_fmadd_ps(a[1], b[1], c[1]),
-            ]
-        }
+        unsafe { [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])] }
     }
 
     #[inline(always)]

@@ -93,21 +93,9 @@ pub fn matmul_fixed(pool: &Pool, weights: &PackedMatrix, x: &Activations, granul
 }
 
 fn check(weights: &PackedMatrix, x: &Activations, outputs: usize) {
-    assert_eq!(
-        weights.cols(),
-        x.cols(),
-        "columns of the weights, and of the activations"
-    );
-    assert_eq!(
-        weights.activation_kind(),
-        x.kind(),
-        "activations loaded for the weights' format"
-    );
-    assert_eq!(
-        x.tokens() * weights.rows(),
-        outputs,
-        "an output for each token and row"
-    );
+    assert_eq!(weights.cols(), x.cols(), "columns of the weights, and of the activations");
+    assert_eq!(weights.activation_kind(), x.kind(), "activations loaded for the weights' format");
+    assert_eq!(x.tokens() * weights.rows(), outputs, "an output for each token and row");
 }
 
 /// Where sums go: `[tokens, rows]`.
@@ -159,23 +147,15 @@ impl Product<'_> {
         if tokens == 0 || panels == 0 {
             return;
         }
-        let token_bytes = self.weights.cols().max(1)
-            * if self.weights.format().is_quantized() {
-                1
-            } else {
-                4
-            };
+        let token_bytes =
+            self.weights.cols().max(1) * if self.weights.format().is_quantized() { 1 } else { 4 };
         let token_block =
             (TOKEN_BLOCK_BYTES / token_bytes).clamp(TILE, tokens.next_multiple_of(TILE)) / TILE * TILE;
         let token_blocks = tokens.div_ceil(token_block);
 
         let threads = pool.threads();
         let worthwhile = self.weights.bytes() * tokens.min(token_block) / TASK_BYTES;
-        let ranges = if threads == 1 {
-            1
-        } else {
-            worthwhile.clamp(threads, threads * 4).min(panels)
-        };
+        let ranges = if threads == 1 { 1 } else { worthwhile.clamp(threads, threads * 4).min(panels) };
         let task = |index: usize| {
             let (block, range) = (index / ranges, index % ranges);
             let first = block * token_block;
@@ -224,12 +204,7 @@ impl Product<'_> {
         }
         for start in (0..cols).step_by(granule) {
             let mut sums = TileSums::ZERO;
-            self.sum::<L>(
-                panel,
-                &tile,
-                start..cols.min(start.saturating_add(granule)),
-                &mut sums,
-            );
+            self.sum::<L>(panel, &tile, start..cols.min(start.saturating_add(granule)), &mut sums);
             for (token, sums) in tile.clone().zip(&sums.0) {
                 // SAFETY: as in `put_floats`.
                 let out = unsafe { out.part(self.outputs(panel, token)) };
@@ -247,13 +222,7 @@ impl Product<'_> {
 
     /// Sums columns `cols` of one panel for one tile.
     fn sum<L: Isa>(&self, panel: usize, tile: &Range<usize>, cols: Range<usize>, sums: &mut TileSums) {
-        let piece = Piece {
-            product: self,
-            panel,
-            tile,
-            cols,
-            sums,
-        };
+        let piece = Piece { product: self, panel, tile, cols, sums };
         match self.weights.format() {
             Format::F32 => piece.floats::<L, Single>(),
             Format::F16 => piece.floats::<L, Half>(),
@@ -300,15 +269,7 @@ impl Piece<'_> {
         let range = self.cols.start / BLOCK..self.cols.end / BLOCK;
         let (panel, x) = (weights.panel(self.panel), x.quant_tile(self.tile));
         // SAFETY: `Product::run` checked that the processor has the level.
-        unsafe {
-            L::with(QuantKernel::<S, T>::new(
-                panel,
-                x,
-                weights.cols() / BLOCK,
-                range,
-                self.sums,
-            ))
-        }
+        unsafe { L::with(QuantKernel::<S, T>::new(panel, x, weights.cols() / BLOCK, range, self.sums)) }
     }
 
     fn floats<L: Isa, W: FloatWeights>(self) {
@@ -319,14 +280,6 @@ impl Piece<'_> {
         let Product { weights, x, .. } = self.product;
         let (panel, x) = (weights.panel(self.panel), x.float_tile(self.tile));
         // SAFETY: as above.
-        unsafe {
-            L::with(FloatKernel::<W, T>::new(
-                panel,
-                x,
-                weights.cols(),
-                self.cols,
-                self.sums,
-            ))
-        }
+        unsafe { L::with(FloatKernel::<W, T>::new(panel, x, weights.cols(), self.cols, self.sums)) }
     }
 }

@@ -80,13 +80,7 @@ impl<const DOT: bool> Isa for Neon<DOT> {
     #[inline]
     unsafe fn with<K: Kernel>(kernel: K) -> K::Output {
         // SAFETY: NEON is always there, and `sdot` if `DOT`; the rest is the caller's.
-        unsafe {
-            if DOT {
-                with_dot::<Self, K>(kernel)
-            } else {
-                kernel.run::<Self>()
-            }
-        }
+        unsafe { if DOT { with_dot::<Self, K>(kernel) } else { kernel.run::<Self>() } }
     }
 
     #[inline(always)]

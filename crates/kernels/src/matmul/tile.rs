@@ -90,14 +90,7 @@ impl<'a, S: Layout, const T: usize> QuantKernel<'a, S, T> {
         assert!(range.end <= blocks && bytes <= panel.len() * LINE);
         assert!(T <= TILE && x.codes.len() == blocks * T * BLOCK && x.scales.len() == blocks * T);
         assert!(x.offsets.len() == blocks * T && x.negated_sums.len() == blocks * T * SUMS);
-        QuantKernel {
-            panel,
-            x,
-            blocks,
-            range,
-            sums,
-            layout: PhantomData,
-        }
+        QuantKernel { panel, x, blocks, range, sums, layout: PhantomData }
     }
 }
 
@@ -108,11 +101,7 @@ impl<S: Layout, const T: usize> QuantKernel<'_, S, T> {
         // SAFETY: inside the block's scales, which are aligned to their own size; the rest is the caller's.
         unsafe {
             let scales = scales.add(index * S::LAYOUT.scale_bytes());
-            if S::LAYOUT.wide_scales {
-                L::load(scales.cast())
-            } else {
-                L::load_f16(scales.cast())
-            }
+            if S::LAYOUT.wide_scales { L::load(scales.cast()) } else { L::load_f16(scales.cast()) }
         }
     }
 
@@ -120,11 +109,7 @@ impl<S: Layout, const T: usize> QuantKernel<'_, S, T> {
     /// whole block, 1 and 2 for its halves.
     #[inline(always)]
     unsafe fn start<L: Isa>(negated_sums: *const i32, part: usize) -> [L::Ints; T] {
-        let zero = if S::LAYOUT.bits == 4 {
-            S::LAYOUT.zero
-        } else {
-            L::ZERO8
-        };
+        let zero = if S::LAYOUT.bits == 4 { S::LAYOUT.zero } else { L::ZERO8 };
         // SAFETY: `SUMS` parts of `T` numbers, by the caller.
         let mut start = unsafe { [L::splat_int(0); T] };
         if zero != 0 {
@@ -275,13 +260,7 @@ impl<'a, W: FloatWeights, const T: usize> FloatKernel<'a, W, T> {
     ) -> Self {
         assert!(range.end <= cols && cols * PANEL * W::WIDTH <= panel.len() * LINE);
         assert!(T <= TILE && x.len() == cols * T);
-        FloatKernel {
-            panel,
-            x,
-            range,
-            sums,
-            weights: PhantomData,
-        }
+        FloatKernel { panel, x, range, sums, weights: PhantomData }
     }
 }
 

@@ -9,9 +9,7 @@ use pomar_kernels::{Format, FormatError, PackError, PackedMatrix, Part, dequanti
 use proptest::prelude::*;
 
 fn fixture(name: &str) -> Vec<u8> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/fixtures/dequantize")
-        .join(name);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/dequantize").join(name);
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -20,12 +18,8 @@ fn numbers_are_those_of_the_gguf_package() {
     for format in Format::ALL.into_iter().filter(|&format| format != Format::F32) {
         let blocks = fixture(&format!("{format}.blocks"));
         let expected = fixture(&format!("{format}.f32"));
-        let expected: Vec<_> = expected
-            .as_chunks()
-            .0
-            .iter()
-            .map(|&bytes| f32::from_le_bytes(bytes))
-            .collect();
+        let expected: Vec<_> =
+            expected.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
         let mut out = vec![f32::NAN; expected.len()];
         dequantize_rows(format, &blocks, &mut out).unwrap();
         assert_eq!(out, expected, "{format}");
@@ -37,26 +31,14 @@ fn lengths_are_checked_before_decoding() {
     let mut out = [0.0; 64];
     assert_eq!(
         dequantize_rows(Format::Q8_0, &[0; 67], &mut out),
-        Err(FormatError::Length {
-            format: Format::Q8_0,
-            count: 64,
-            expected: 68,
-            actual: 67
-        })
+        Err(FormatError::Length { format: Format::Q8_0, count: 64, expected: 68, actual: 67 })
     );
     assert_eq!(
         dequantize_rows(Format::Q4_K, &[0; 144], &mut out),
-        Err(FormatError::PartialBlock {
-            format: Format::Q4_K,
-            count: 64,
-            block: 256
-        })
+        Err(FormatError::PartialBlock { format: Format::Q4_K, count: 64, block: 256 })
     );
     assert_eq!(dequantize_rows(Format::F32, &[], &mut []), Ok(()));
-    assert!(matches!(
-        Format::F32.row_bytes(usize::MAX),
-        Err(FormatError::TooLarge { .. })
-    ));
+    assert!(matches!(Format::F32.row_bytes(usize::MAX), Err(FormatError::TooLarge { .. })));
 }
 
 #[test]
@@ -64,38 +46,17 @@ fn what_does_not_fit_is_refused_with_its_reason() {
     let pool = Pool::new(1);
     let matrix = random_matrix(Format::Q4_0, 4, 96, 1);
     let pack = |format, rows, cols, keep| {
-        PackedMatrix::pack(
-            &pool,
-            Part {
-                format,
-                rows,
-                cols,
-                bytes: &matrix.bytes,
-                keep,
-            },
-        )
-        .map(|_| ())
-        .unwrap_err()
+        PackedMatrix::pack(&pool, Part { format, rows, cols, bytes: &matrix.bytes, keep })
+            .map(|_| ())
+            .unwrap_err()
     };
     let q4 = Format::Q4_0;
     for (error, message) in [
-        (
-            pack(q4, 5, 96, 0..96),
-            "a Q4_0 matrix of 5 x 96 takes 270 bytes, but 216 were given",
-        ),
-        (
-            pack(q4, 4, 95, 0..64),
-            "a matrix of 4 rows: 95 numbers can't be stored as Q4_0",
-        ),
+        (pack(q4, 5, 96, 0..96), "a Q4_0 matrix of 5 x 96 takes 270 bytes, but 216 were given"),
+        (pack(q4, 4, 95, 0..64), "a matrix of 4 rows: 95 numbers can't be stored as Q4_0"),
         (pack(q4, 4, 96, 0..128), "columns 0..128 of a matrix that has 96"),
-        (
-            pack(q4, 4, 96, 16..64),
-            "columns 16..64 of a Q4_0 matrix: cut at multiples of 32",
-        ),
-        (
-            pack(Format::Q6_K, usize::MAX, 256, 0..256),
-            "more than this machine can address",
-        ),
+        (pack(q4, 4, 96, 16..64), "columns 16..64 of a Q4_0 matrix: cut at multiples of 32"),
+        (pack(Format::Q6_K, usize::MAX, 256, 0..256), "more than this machine can address"),
     ] {
         assert!(error.to_string().contains(message), "{error}");
     }
@@ -136,12 +97,9 @@ proptest! {
 #[test]
 fn packed_matrices_take_little_more_than_the_file() {
     let pool = Pool::new(1);
-    for (format, bits) in [
-        (Format::Q4_0, 4.5),
-        (Format::Q4_1, 5.0),
-        (Format::Q8_0, 8.5),
-        (Format::BF16, 16.0),
-    ] {
+    for (format, bits) in
+        [(Format::Q4_0, 4.5), (Format::Q4_1, 5.0), (Format::Q8_0, 8.5), (Format::BF16, 16.0)]
+    {
         let packed = random_matrix(format, 64, 256, 1).pack(&pool, 0..256);
         assert_eq!(packed.bytes() as f64, 64.0 * 256.0 * bits / 8.0, "{format}");
     }

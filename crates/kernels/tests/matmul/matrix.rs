@@ -21,34 +21,15 @@ pub(super) struct Matrix {
 impl Matrix {
     /// Packs columns `keep`.
     pub(super) fn pack(&self, pool: &Pool, keep: Range<usize>) -> PackedMatrix {
-        let Matrix {
-            format,
-            rows,
-            cols,
-            ref bytes,
-        } = *self;
-        PackedMatrix::pack(
-            pool,
-            Part {
-                format,
-                rows,
-                cols,
-                bytes,
-                keep,
-            },
-        )
-        .unwrap()
+        let Matrix { format, rows, cols, ref bytes } = *self;
+        PackedMatrix::pack(pool, Part { format, rows, cols, bytes, keep }).unwrap()
     }
 
     /// Some of the rows.
     pub(super) fn rows(&self, rows: Range<usize>) -> Matrix {
         let row_bytes = self.format.row_bytes(self.cols).unwrap();
         let bytes = self.bytes[rows.start * row_bytes..rows.end * row_bytes].to_vec();
-        Matrix {
-            rows: rows.len(),
-            bytes,
-            ..*self
-        }
+        Matrix { rows: rows.len(), bytes, ..*self }
     }
 
     /// Fills everything with one byte but the scales in half precision, which become 1.
@@ -95,34 +76,19 @@ impl Random {
 /// Numbers of different magnitudes, below 4.
 pub(super) fn random_floats(count: usize, seed: u64) -> Vec<f32> {
     let mut random = Random(seed);
-    (0..count)
-        .map(|_| random.float() * 2f32.powi((random.bits() % 8) as i32 - 5))
-        .collect()
+    (0..count).map(|_| random.float() * 2f32.powi((random.bits() % 8) as i32 - 5)).collect()
 }
 
 /// A matrix with random codes and scales.
 pub(super) fn random_matrix(format: Format, rows: usize, cols: usize, seed: u64) -> Matrix {
     let mut random = Random(seed);
     let bytes: Vec<u8> = match format {
-        Format::F32 => (0..rows * cols)
-            .flat_map(|_| random.float().to_le_bytes())
-            .collect(),
-        Format::F16 => (0..rows * cols)
-            .flat_map(|_| f16::from_f32(random.float()).to_le_bytes())
-            .collect(),
-        Format::BF16 => (0..rows * cols)
-            .flat_map(|_| bf16::from_f32(random.float()).to_le_bytes())
-            .collect(),
-        _ => (0..rows * format.row_bytes(cols).unwrap())
-            .map(|_| random.bits() as u8)
-            .collect(),
+        Format::F32 => (0..rows * cols).flat_map(|_| random.float().to_le_bytes()).collect(),
+        Format::F16 => (0..rows * cols).flat_map(|_| f16::from_f32(random.float()).to_le_bytes()).collect(),
+        Format::BF16 => (0..rows * cols).flat_map(|_| bf16::from_f32(random.float()).to_le_bytes()).collect(),
+        _ => (0..rows * format.row_bytes(cols).unwrap()).map(|_| random.bits() as u8).collect(),
     };
-    let mut matrix = Matrix {
-        format,
-        rows,
-        cols,
-        bytes,
-    };
+    let mut matrix = Matrix { format, rows, cols, bytes };
     matrix.set_scales(|| random.float() / 16.0);
     matrix
 }

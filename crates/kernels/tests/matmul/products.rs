@@ -10,11 +10,8 @@ use pomar_kernels::{
 use proptest::prelude::*;
 
 /// A pool of three threads for each level of this processor.
-static POOLS: LazyLock<Vec<Pool>> = LazyLock::new(|| {
-    Level::supported()
-        .map(|level| Pool::with_level(3, level))
-        .collect()
-});
+static POOLS: LazyLock<Vec<Pool>> =
+    LazyLock::new(|| Level::supported().map(|level| Pool::with_level(3, level)).collect());
 
 /// One thread, plain Rust: the reference.
 fn plain_pool() -> Pool {
@@ -50,12 +47,7 @@ fn columns(x: &[f32], cols: usize, start: usize, end: usize) -> Vec<f32> {
 
 /// What the product of unrounded numbers is, and a bound for how far the kernels may be from it.
 fn reference(matrix: &Matrix, x: &[f32], tokens: usize) -> Vec<(f64, f64)> {
-    let Matrix {
-        format,
-        rows,
-        cols,
-        bytes,
-    } = matrix;
+    let Matrix { format, rows, cols, bytes } = matrix;
     let mut weights = vec![0.0; rows * cols];
     dequantize_rows(*format, bytes, &mut weights).unwrap();
     let mut out = Vec::new();
@@ -69,18 +61,10 @@ fn reference(matrix: &Matrix, x: &[f32], tokens: usize) -> Vec<(f64, f64)> {
                     let (w, x) = (f64::from(w), f64::from(x));
                     sum += w * x;
                     // Half a step of the activation's code, and some roundings of either side.
-                    let step = if format.is_quantized() {
-                        largest / 127.0 * 0.5001
-                    } else {
-                        0.0
-                    };
+                    let step = if format.is_quantized() { largest / 127.0 * 0.5001 } else { 0.0 };
                     bound += w.abs() * step + 3e-6 * (w * x).abs();
                     // A minimum is added apart from the scaled codes, which may cancel it.
-                    bound += if format.is_quantized() {
-                        1e-5 * largest
-                    } else {
-                        0.0
-                    };
+                    bound += if format.is_quantized() { 1e-5 * largest } else { 0.0 };
                 }
             }
             out.push((sum, bound + 1e-6));
@@ -219,17 +203,9 @@ fn a_value_that_is_not_finite_shows_in_every_output() {
             x[77] = value;
             for pool in POOLS.iter() {
                 let out = product(pool, &matrix, &x, 1);
-                assert!(
-                    out.iter().all(|out| !out.is_finite()),
-                    "{format} {} {value}",
-                    pool.level()
-                );
+                assert!(out.iter().all(|out| !out.is_finite()), "{format} {} {value}", pool.level());
                 let sums = fixed(pool, &matrix, &x, 1, 256);
-                assert!(
-                    sums.iter().all(|&sum| sum == i64::MIN),
-                    "{format} {} {value}",
-                    pool.level()
-                );
+                assert!(sums.iter().all(|&sum| sum == i64::MIN), "{format} {} {value}", pool.level());
             }
         }
     }

@@ -22,28 +22,15 @@ const COMPANIONS: &[&str] = &[
 
 /// The files that a reference means: the named one; else a checkpoint's weights and their companions.
 pub(super) fn choose(files: Vec<TreeFile>, hub: &HubRef) -> Result<Vec<TreeFile>, StoreError> {
-    let nothing = |why| {
-        Err(StoreError::NothingToFetch {
-            repository: hub.to_string(),
-            why,
-        })
-    };
+    let nothing = |why| Err(StoreError::NothingToFetch { repository: hub.to_string(), why });
     if let Some(name) = &hub.file {
         let named: Vec<_> = files.iter().filter(|file| file.path == *name).cloned().collect();
-        return if named.is_empty() {
-            nothing(without(&files, hub, "no such file"))
-        } else {
-            Ok(named)
-        };
+        return if named.is_empty() { nothing(without(&files, hub, "no such file")) } else { Ok(named) };
     }
     let weights = weight_names(&files);
     let has_config = files.iter().any(|file| file.path == "config.json");
     if weights.is_empty() || !has_config {
-        let lone = if weights.is_empty() {
-            "no safetensors weights"
-        } else {
-            "no config.json"
-        };
+        let lone = if weights.is_empty() { "no safetensors weights" } else { "no config.json" };
         return nothing(without(&files, hub, lone));
     }
     let wanted = |path: &str| {
@@ -58,11 +45,7 @@ pub(super) fn choose(files: Vec<TreeFile>, hub: &HubRef) -> Result<Vec<TreeFile>
 /// (`model.safetensors`, `model-00001-of-00002.safetensors`) and as `consolidated...`: then the former only.
 fn weight_names(files: &[TreeFile]) -> Vec<String> {
     let in_root = |path: &str| path.ends_with(".safetensors") && !path.contains('/');
-    let all: Vec<String> = files
-        .iter()
-        .map(|file| file.path.clone())
-        .filter(|path| in_root(path))
-        .collect();
+    let all: Vec<String> = files.iter().map(|file| file.path.clone()).filter(|path| in_root(path)).collect();
     let usual =
         |path: &String| path == "model.safetensors" || (path.starts_with("model-") && path.contains("-of-"));
     let usual_ones: Vec<String> = all.iter().filter(|path| usual(path)).cloned().collect();
@@ -79,10 +62,7 @@ fn without(files: &[TreeFile], hub: &HubRef, missing: &str) -> String {
     }
     let mut text = format!("{missing}; name one of its files:");
     for file in gguf.iter().take(MAX_SHOWN) {
-        let named = HubRef {
-            file: Some(file.path.clone()),
-            ..hub.clone()
-        };
+        let named = HubRef { file: Some(file.path.clone()), ..hub.clone() };
         // Writing to a string can't fail.
         let _ = write!(text, "\n  {named}  ({})", crate::error::human(file.size));
     }
@@ -95,12 +75,7 @@ mod tests {
     use crate::hash::Promise;
 
     fn hub(file: Option<&str>) -> HubRef {
-        HubRef {
-            owner: "o".into(),
-            repo: "r".into(),
-            revision: None,
-            file: file.map(str::to_owned),
-        }
+        HubRef { owner: "o".into(), repo: "r".into(), revision: None, file: file.map(str::to_owned) }
     }
 
     fn chosen(paths: &[&str], file: Option<&str>) -> Result<Vec<String>, StoreError> {
@@ -109,10 +84,7 @@ mod tests {
             size: 1,
             promise: Promise::GitBlob("0".repeat(40)),
         });
-        Ok(choose(tree.collect(), &hub(file))?
-            .into_iter()
-            .map(|file| file.path)
-            .collect())
+        Ok(choose(tree.collect(), &hub(file))?.into_iter().map(|file| file.path).collect())
     }
 
     #[test]
@@ -130,12 +102,7 @@ mod tests {
             "model.py",
             "manifest.json",
         ];
-        let expected = [
-            "config.json",
-            "tokenizer.json",
-            "chat_template.jinja",
-            "model.safetensors",
-        ];
+        let expected = ["config.json", "tokenizer.json", "chat_template.jinja", "model.safetensors"];
         assert_eq!(chosen(&all, None).expect("a checkpoint"), expected);
         let odd = ["config.json", "weights.safetensors"];
         assert_eq!(chosen(&odd, None).expect("a checkpoint"), odd);
@@ -152,10 +119,7 @@ mod tests {
     fn a_repository_of_gguf_files_asks_for_a_name() {
         let all = ["README.md", "q4/a.gguf", "b.gguf"];
         let message = chosen(&all, None).expect_err("ambiguous").to_string();
-        assert!(
-            message.contains("hf:o/r:q4/a.gguf") && message.contains("hf:o/r:b.gguf"),
-            "{message}"
-        );
+        assert!(message.contains("hf:o/r:q4/a.gguf") && message.contains("hf:o/r:b.gguf"), "{message}");
         assert_eq!(chosen(&all, Some("b.gguf")).expect("named"), ["b.gguf"]);
         assert!(chosen(&all, Some("c.gguf")).is_err());
         assert!(chosen(&["config.json", "pytorch_model.bin"], None).is_err());

@@ -22,12 +22,7 @@ impl Rig {
         let content = noise(size, 7);
         let hub = Hub::start(&[("README.md", b"hello"), ("q4/m.gguf", &content)]);
         let model = "hf:o/r:q4/m.gguf".parse().expect("a reference");
-        Rig {
-            hub,
-            home: tempfile::tempdir().expect("a folder"),
-            content,
-            model,
-        }
+        Rig { hub, home: tempfile::tempdir().expect("a folder"), content, model }
     }
 
     fn store(&self) -> Store {
@@ -48,27 +43,17 @@ impl Rig {
     #[track_caller]
     fn must_pull(&self) {
         let path = self.pull().unwrap_or_else(|e| panic!("{e}"));
-        assert!(
-            fs::read(&path).expect("the file") == self.content,
-            "the content differs"
-        );
+        assert!(fs::read(&path).expect("the file") == self.content, "the content differs");
         let below = files_below(&self.home.path().join("models"));
         let folder = format!("hf/o/r/{COMMIT}+q4+m.gguf");
-        assert_eq!(
-            below,
-            [format!("{folder}/manifest.json"), format!("{folder}/q4/m.gguf")]
-        );
+        assert_eq!(below, [format!("{folder}/manifest.json"), format!("{folder}/q4/m.gguf")]);
         let entries = self.store().list().expect("a list");
         assert!(entries.len() == 1 && entries[0].complete);
     }
 
     /// Where each request for the file started, `None` for the whole of it.
     fn starts(&self) -> Vec<Option<usize>> {
-        self.hub
-            .downloads()
-            .iter()
-            .map(crate::support::Request::range_start)
-            .collect()
+        self.hub.downloads().iter().map(crate::support::Request::range_start).collect()
     }
 
     /// Demands an error that leaves nothing under the final name.
@@ -76,10 +61,7 @@ impl Rig {
     fn must_fail(&self) -> StoreError {
         let error = self.pull().expect_err("this can't work");
         let below = files_below(&self.home.path().join("models"));
-        assert!(
-            !below.iter().any(|name| name.ends_with(".gguf")),
-            "half a file: {below:?}"
-        );
+        assert!(!below.iter().any(|name| name.ends_with(".gguf")), "half a file: {below:?}");
         error
     }
 }
@@ -90,18 +72,13 @@ fn a_well_behaved_hub() {
     rig.must_pull();
     let before = rig.hub.requests().len();
     rig.must_pull();
-    assert_eq!(
-        rig.hub.requests().len(),
-        before,
-        "a second resolve must not ask the network"
-    );
+    assert_eq!(rig.hub.requests().len(), before, "a second resolve must not ask the network");
 }
 
 #[test]
 fn cut_connections_are_taken_up_where_they_ended() {
     let rig = Rig::new(300_000);
-    rig.hub
-        .faults([Fault::Cut(1000), Fault::Cut(99_000), Fault::Cut(0)]);
+    rig.hub.faults([Fault::Cut(1000), Fault::Cut(99_000), Fault::Cut(0)]);
     rig.must_pull();
     assert_eq!(rig.starts(), [None, Some(1000), Some(100_000), Some(100_000)]);
 }
@@ -116,13 +93,9 @@ fn failures_before_useful_progress_do_not_count() {
 #[test]
 fn failures_without_progress_end_and_the_part_is_kept() {
     let rig = Rig::new(300_000);
-    rig.hub
-        .faults([Fault::Cut(5000), Fault::Cut(0), Fault::Cut(0), Fault::Cut(0)]);
+    rig.hub.faults([Fault::Cut(5000), Fault::Cut(0), Fault::Cut(0), Fault::Cut(0)]);
     let error = rig.must_fail();
-    assert!(
-        matches!(error, StoreError::Network { attempts: 4, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, StoreError::Network { attempts: 4, .. }), "{error}");
     let entries = rig.store().list().expect("a list");
     assert!(entries.len() == 1 && !entries[0].complete);
     rig.must_pull();
@@ -172,14 +145,9 @@ fn a_part_of_another_content_is_thrown_away() {
     let rig = Rig::new(300_000);
     rig.hub.faults([Fault::Cut(5000), Fault::Status(404, None)]);
     rig.must_fail();
-    let part = rig
-        .home
-        .path()
-        .join(format!("models/hf/o/r/{COMMIT}+q4+m.gguf/q4/m.gguf.part"));
+    let part = rig.home.path().join(format!("models/hf/o/r/{COMMIT}+q4+m.gguf/q4/m.gguf.part"));
     let sidecar = part.with_extension("part.json");
-    let text = fs::read_to_string(&sidecar)
-        .expect("a sidecar")
-        .replace("300000", "300001");
+    let text = fs::read_to_string(&sidecar).expect("a sidecar").replace("300000", "300001");
     fs::write(&sidecar, text).expect("written");
     rig.must_pull();
     assert_eq!(rig.starts().last(), Some(&None));
@@ -190,10 +158,7 @@ fn a_damaged_part_starts_over_once() {
     let rig = Rig::new(300_000);
     rig.hub.faults([Fault::Cut(5000), Fault::Status(404, None)]);
     rig.must_fail();
-    let part = rig
-        .home
-        .path()
-        .join(format!("models/hf/o/r/{COMMIT}+q4+m.gguf/q4/m.gguf.part"));
+    let part = rig.home.path().join(format!("models/hf/o/r/{COMMIT}+q4+m.gguf/q4/m.gguf.part"));
     fs::write(&part, vec![0; 5000]).expect("written");
     rig.must_pull();
     assert_eq!(rig.starts(), [None, Some(5000), Some(5000), None]);
@@ -204,10 +169,7 @@ fn a_part_that_was_finished_but_not_renamed_needs_no_download() {
     let rig = Rig::new(300_000);
     rig.hub.faults([Fault::Cut(5000), Fault::Status(404, None)]);
     rig.must_fail();
-    let part = rig
-        .home
-        .path()
-        .join(format!("models/hf/o/r/{COMMIT}+q4+m.gguf/q4/m.gguf.part"));
+    let part = rig.home.path().join(format!("models/hf/o/r/{COMMIT}+q4+m.gguf/q4/m.gguf.part"));
     fs::write(&part, &rig.content).expect("written");
     let before = rig.starts().len();
     rig.must_pull();
@@ -220,16 +182,7 @@ fn lies_about_the_length() {
         let rig = Rig::new(300_000);
         rig.hub.faults([Fault::Length(length)]);
         let error = rig.must_fail();
-        assert!(
-            matches!(
-                error,
-                StoreError::WrongSize {
-                    expected: 300_000,
-                    ..
-                }
-            ),
-            "{length}: {error}"
-        );
+        assert!(matches!(error, StoreError::WrongSize { expected: 300_000, .. }), "{length}: {error}");
     }
     let rig = Rig::new(300_000);
     rig.hub.faults([Fault::TooLong(1)]);
@@ -241,21 +194,11 @@ fn lies_about_the_length() {
 fn wrong_bytes_are_set_aside() {
     let rig = Rig::new(300_000);
     rig.hub.faults([Fault::WrongByte]);
-    let StoreError::WrongHash {
-        set_aside,
-        expected,
-        got,
-        ..
-    } = rig.must_fail()
-    else {
+    let StoreError::WrongHash { set_aside, expected, got, .. } = rig.must_fail() else {
         panic!("another error");
     };
     assert!(set_aside.exists() && expected != got);
-    assert_eq!(
-        rig.starts().len(),
-        1,
-        "a fresh download with a wrong hash is not repeated"
-    );
+    assert_eq!(rig.starts().len(), 1, "a fresh download with a wrong hash is not repeated");
     rig.must_pull();
 }
 
@@ -263,26 +206,18 @@ fn wrong_bytes_are_set_aside() {
 fn stalls_and_drips_are_cut_and_taken_up() {
     let rig = Rig::new(300_000);
     let drip = Fault::Drip(10, Duration::from_millis(100));
-    rig.hub
-        .faults([Fault::Cut(1000), Fault::Stall(Duration::from_secs(20)), drip]);
+    rig.hub.faults([Fault::Cut(1000), Fault::Stall(Duration::from_secs(20)), drip]);
     let start = Instant::now();
     rig.must_pull();
-    assert!(
-        start.elapsed() < Duration::from_secs(12),
-        "took {:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < Duration::from_secs(12), "took {:?}", start.elapsed());
     let starts = rig.starts();
     assert!(starts.len() == 4 && starts[3] > Some(1000), "{starts:?}");
 }
 
 #[test]
 fn refusals_say_what_to_do() {
-    for (status, hint) in [
-        (401, "HF_TOKEN"),
-        (403, "accept the model's terms"),
-        (404, "no such repository"),
-    ] {
+    for (status, hint) in [(401, "HF_TOKEN"), (403, "accept the model's terms"), (404, "no such repository")]
+    {
         let rig = Rig::new(2000);
         rig.hub.faults([Fault::Status(status, None)]);
         let message = rig.must_fail().to_string();
@@ -302,10 +237,7 @@ fn overloaded_servers_are_asked_again_with_a_bounded_wait() {
     let start = Instant::now();
     rig.must_pull();
     let took = start.elapsed();
-    assert!(
-        took >= Duration::from_millis(100) && took < Duration::from_secs(5),
-        "took {took:?}"
-    );
+    assert!(took >= Duration::from_millis(100) && took < Duration::from_secs(5), "took {took:?}");
     let rig = Rig::new(2000);
     rig.hub.faults((0..10).map(|_| Fault::Status(500, None)));
     assert!(matches!(rig.must_fail(), StoreError::Network { attempts: 4, .. }));
@@ -314,8 +246,7 @@ fn overloaded_servers_are_asked_again_with_a_bounded_wait() {
 #[test]
 fn redirects_are_followed_but_not_for_ever() {
     let rig = Rig::new(2000);
-    rig.hub
-        .faults([Fault::Redirect("/cdn/q4/m.gguf?signature=1".into())]);
+    rig.hub.faults([Fault::Redirect("/cdn/q4/m.gguf?signature=1".into())]);
     rig.must_pull();
     let rig = Rig::new(2000);
     let itself = format!("/o/r/resolve/{COMMIT}/q4/m.gguf");
@@ -331,8 +262,7 @@ fn redirects_are_followed_but_not_for_ever() {
 fn the_token_goes_to_the_hub_and_nowhere_else() {
     let rig = Rig::new(2000);
     let elsewhere = Hub::start(&[("q4/m.gguf", &rig.content)]);
-    rig.hub
-        .faults([Fault::Redirect(format!("{}/cdn/q4/m.gguf", elsewhere.url))]);
+    rig.hub.faults([Fault::Redirect(format!("{}/cdn/q4/m.gguf", elsewhere.url))]);
     let store = rig.store_with(|settings| settings.token = Some("hf_secret".into()));
     store.resolve(&rig.model, &Options::default()).expect("pulled");
     let with_token = |r: &crate::support::Request| r.header("authorization") == Some("Bearer hf_secret");
@@ -345,15 +275,10 @@ fn the_token_goes_to_the_hub_and_nowhere_else() {
 fn a_full_disk_is_found_out_before_the_first_byte() {
     let rig = Rig::new(2000);
     let store = rig.store_with(|settings| settings.free_space = |_| Ok(1000));
-    let error = store
-        .resolve(&rig.model, &Options::default())
-        .expect_err("no room");
+    let error = store.resolve(&rig.model, &Options::default()).expect_err("no room");
     assert!(matches!(error, StoreError::DiskFull { free: 1000, .. }));
     let message = error.to_string();
-    assert!(
-        message.contains("1.0 kB free") && message.contains("needed"),
-        "{message}"
-    );
+    assert!(message.contains("1.0 kB free") && message.contains("needed"), "{message}");
     assert!(rig.starts().is_empty());
 }
 
@@ -364,15 +289,8 @@ fn offline_opens_no_socket_and_says_how_to_get_it() {
     silent.set_nonblocking(true).expect("set");
     let endpoint = format!("http://{}", silent.local_addr().expect("an address"));
     let store = rig.store_with(|settings| settings.endpoint = endpoint);
-    let offline = Options {
-        offline: true,
-        refresh: true,
-        ..Options::default()
-    };
-    let message = store
-        .resolve(&rig.model, &offline)
-        .expect_err("not there")
-        .to_string();
+    let offline = Options { offline: true, refresh: true, ..Options::default() };
+    let message = store.resolve(&rig.model, &offline).expect_err("not there").to_string();
     assert!(message.contains("pomar pull hf:o/r:q4/m.gguf"), "{message}");
     let kind = silent.accept().expect_err("nobody came").kind();
     assert_eq!(kind, std::io::ErrorKind::WouldBlock);
@@ -381,9 +299,7 @@ fn offline_opens_no_socket_and_says_how_to_get_it() {
     rig.must_pull();
     let resolved = store.resolve(&rig.model, &offline).expect("on disk now");
     assert_eq!(resolved.source.to_string(), format!("hf:o/r@{COMMIT}:q4/m.gguf"));
-    let pinned = store
-        .resolve(&resolved.source, &offline)
-        .expect("the pinned name finds it too");
+    let pinned = store.resolve(&resolved.source, &offline).expect("the pinned name finds it too");
     assert_eq!(pinned.path, resolved.path);
     assert!(silent.accept().is_err());
 }
@@ -403,35 +319,19 @@ fn a_checkpoint_comes_whole_and_only_what_is_needed() {
     let store = Store::with_settings(home.path(), settings(&hub));
     let model: ModelRef = "hf:o/r@v1/x".parse().expect("a reference");
     hub.faults([Fault::Fine, Fault::Fine, Fault::Status(404, None)]);
-    store
-        .resolve(&model, &Options::default())
-        .expect_err("the third file is refused");
+    store.resolve(&model, &Options::default()).expect_err("the third file is refused");
     assert!(!store.list().expect("a list")[0].complete);
     let resolved = store.resolve(&model, &Options::default()).expect("pulled");
     assert_eq!(resolved.path, home.path().join(format!("models/hf/o/r/{COMMIT}")));
-    let names = [
-        "config.json",
-        "manifest.json",
-        "model.safetensors",
-        "tokenizer.json",
-    ];
+    let names = ["config.json", "manifest.json", "model.safetensors", "tokenizer.json"];
     assert_eq!(files_below(&resolved.path), names);
-    assert_eq!(
-        hub.downloads().len(),
-        4,
-        "files that were there are not fetched again"
-    );
+    assert_eq!(hub.downloads().len(), 4, "files that were there are not fetched again");
     assert!(hub.requests()[0].path.ends_with("/revision/v1%2Fx"));
 
     let main: ModelRef = "hf:o/r".parse().expect("a reference");
-    let same = store
-        .resolve(&main, &Options::default())
-        .expect("the same commit");
+    let same = store.resolve(&main, &Options::default()).expect("the same commit");
     assert_eq!((same.path, hub.downloads().len()), (resolved.path.clone(), 4));
-    let offline = Options {
-        offline: true,
-        ..Options::default()
-    };
+    let offline = Options { offline: true, ..Options::default() };
     store.resolve(&model, &offline).expect("both names are known");
 
     let entry = store.list().expect("a list").remove(0);
@@ -439,36 +339,16 @@ fn a_checkpoint_comes_whole_and_only_what_is_needed() {
     let good = store.verify(&entry, &Silent).expect("readable");
     assert!(good.iter().all(|check| check.state == FileState::Good));
     damage(&resolved.path);
-    let states: Vec<_> = store
-        .verify(&entry, &Silent)
-        .expect("readable")
-        .into_iter()
-        .map(|c| c.state)
-        .collect();
-    assert!(matches!(
-        states[..],
-        [
-            FileState::WrongHash(_),
-            FileState::Missing,
-            FileState::WrongSize(3)
-        ]
-    ));
+    let states: Vec<_> =
+        store.verify(&entry, &Silent).expect("readable").into_iter().map(|c| c.state).collect();
+    assert!(matches!(states[..], [FileState::WrongHash(_), FileState::Missing, FileState::WrongSize(3)]));
     store.resolve(&main, &Options::default()).expect("mended");
-    assert!(
-        store
-            .verify(&entry, &Silent)
-            .expect("readable")
-            .iter()
-            .all(|c| c.state == FileState::Good)
-    );
+    assert!(store.verify(&entry, &Silent).expect("readable").iter().all(|c| c.state == FileState::Good));
 
     assert_eq!(store.remove(&main).expect("removed").bytes, entry.size);
     assert!(matches!(store.remove(&main), Err(StoreError::NotStored { .. })));
     assert!(files_below(&home.path().join("models")).is_empty());
-    assert!(matches!(
-        store.remove(&ModelRef::Local(home.path().into())),
-        Err(StoreError::NotOurs { .. })
-    ));
+    assert!(matches!(store.remove(&ModelRef::Local(home.path().into())), Err(StoreError::NotOurs { .. })));
 }
 
 fn damage(folder: &Path) {
@@ -504,10 +384,7 @@ fn two_at_once_download_once() {
 fn a_damaged_manifest_is_seen_and_mended() {
     let rig = Rig::new(2000);
     rig.must_pull();
-    let manifest = rig
-        .home
-        .path()
-        .join(format!("models/hf/o/r/{COMMIT}+q4+m.gguf/manifest.json"));
+    let manifest = rig.home.path().join(format!("models/hf/o/r/{COMMIT}+q4+m.gguf/manifest.json"));
     fs::write(manifest, "{\"files\":").expect("written");
     assert!(!rig.store().list().expect("a list")[0].complete);
     rig.must_pull();
@@ -516,21 +393,12 @@ fn a_damaged_manifest_is_seen_and_mended() {
 
 #[test]
 fn an_empty_file_is_a_file() {
-    let hub = Hub::start(&[
-        ("config.json", b"{}"),
-        ("merges.txt", b""),
-        ("model.safetensors", b"x"),
-    ]);
+    let hub = Hub::start(&[("config.json", b"{}"), ("merges.txt", b""), ("model.safetensors", b"x")]);
     let home = tempfile::tempdir().expect("a folder");
     let store = Store::with_settings(home.path(), settings(&hub));
     let model = "hf:o/r".parse().expect("a reference");
     let resolved = store.resolve(&model, &Options::default()).expect("pulled");
-    assert_eq!(
-        fs::metadata(resolved.path.join("merges.txt"))
-            .expect("there")
-            .len(),
-        0
-    );
+    assert_eq!(fs::metadata(resolved.path.join("merges.txt")).expect("there").len(), 0);
 }
 
 #[test]
@@ -540,19 +408,11 @@ fn a_branch_that_moves_is_followed_only_when_asked() {
     let next = "f".repeat(40);
     rig.hub.move_main(&next);
     rig.must_pull();
-    let refresh = Options {
-        refresh: true,
-        ..Options::default()
-    };
+    let refresh = Options { refresh: true, ..Options::default() };
     let moved = rig.store().resolve(&rig.model, &refresh).expect("pulled");
     assert_eq!(moved.source.to_string(), format!("hf:o/r@{next}:q4/m.gguf"));
     assert_eq!(rig.store().list().expect("a list").len(), 2);
-    let offline = Options {
-        offline: true,
-        ..Options::default()
-    };
+    let offline = Options { offline: true, ..Options::default() };
     let old = format!("hf:o/r@{COMMIT}:q4/m.gguf").parse().expect("a reference");
-    rig.store()
-        .resolve(&old, &offline)
-        .expect("the old commit is still there by its own name");
+    rig.store().resolve(&old, &offline).expect("the old commit is still there by its own name");
 }

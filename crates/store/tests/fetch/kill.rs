@@ -42,10 +42,7 @@ fn start_child(hub: &Hub, home: &Path) -> Child {
 fn wait_for_bytes(part: &Path, bytes: u64) {
     let start = Instant::now();
     while fs::metadata(part).map_or(0, |meta| meta.len()) < bytes {
-        assert!(
-            start.elapsed() < Duration::from_secs(20),
-            "the child downloads nothing"
-        );
+        assert!(start.elapsed() < Duration::from_secs(20), "the child downloads nothing");
         thread::sleep(Duration::from_millis(2));
     }
 }
@@ -68,14 +65,7 @@ fn killed_again_and_again() {
     let store = Store::with_settings(home.path(), settings(&hub));
     let resolved = store.resolve(&model(), &Options::default()).expect("taken up");
     assert!(fs::read(resolved.path).expect("the file") == content);
-    let starts: Vec<_> = hub
-        .downloads()
-        .iter()
-        .map(crate::support::Request::range_start)
-        .collect();
+    let starts: Vec<_> = hub.downloads().iter().map(crate::support::Request::range_start).collect();
     assert_eq!((starts.len(), starts[0]), (6, None));
-    assert!(
-        starts.is_sorted() && starts[5] >= Some(250_000),
-        "bytes were lost: {starts:?}"
-    );
+    assert!(starts.is_sorted() && starts[5] >= Some(250_000), "bytes were lost: {starts:?}");
 }

@@ -57,19 +57,12 @@ pub(crate) struct Request {
 
 impl Request {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(n, _)| n == name)
-            .map(|(_, value)| value.as_str())
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
     /// First byte of the range asked for.
     pub(crate) fn range_start(&self) -> Option<usize> {
-        self.header("range")?
-            .strip_prefix("bytes=")?
-            .strip_suffix('-')?
-            .parse()
-            .ok()
+        self.header("range")?.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()
     }
 }
 
@@ -96,10 +89,7 @@ impl Hub {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let listing = files.iter().map(|(name, content)| entry(name, content)).collect();
-        let files = files
-            .iter()
-            .map(|(name, content)| ((*name).to_owned(), content.to_vec()))
-            .collect();
+        let files = files.iter().map(|(name, content)| ((*name).to_owned(), content.to_vec())).collect();
         let state = State {
             commit: COMMIT.to_owned(),
             files,
@@ -107,10 +97,7 @@ impl Hub {
             faults: VecDeque::new(),
             requests: Vec::new(),
         };
-        let hub = Hub {
-            url,
-            state: Arc::new(Mutex::new(state)),
-        };
+        let hub = Hub { url, state: Arc::new(Mutex::new(state)) };
         let serving = hub.clone();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -135,12 +122,7 @@ impl Hub {
     /// All requests for files so far.
     pub(crate) fn downloads(&self) -> Vec<Request> {
         let state = self.state.lock().expect("no panic");
-        state
-            .requests
-            .iter()
-            .filter(|r| !r.path.starts_with("/api/"))
-            .cloned()
-            .collect()
+        state.requests.iter().filter(|r| !r.path.starts_with("/api/")).cloned().collect()
     }
 
     /// All requests so far.
@@ -155,22 +137,14 @@ impl Hub {
         let path = request.path.split('?').next().unwrap_or_default();
         let mut out = &stream;
         if path.starts_with("/api/models/o/r/revision/") {
-            return write_reply(
-                &mut out,
-                200,
-                &[],
-                format!("{{\"sha\":\"{}\"}}", state.commit).as_bytes(),
-            );
+            return write_reply(&mut out, 200, &[], format!("{{\"sha\":\"{}\"}}", state.commit).as_bytes());
         }
         if path.starts_with("/api/models/o/r/tree/") {
             return serve_tree(&mut out, &request.path, &state.listing);
         }
-        let name = path
-            .strip_prefix(&format!("/o/r/resolve/{}/", state.commit))
-            .or(path.strip_prefix("/cdn/"));
-        let file = name
-            .and_then(|name| state.files.iter().find(|(n, _)| n == name))
-            .cloned();
+        let name =
+            path.strip_prefix(&format!("/o/r/resolve/{}/", state.commit)).or(path.strip_prefix("/cdn/"));
+        let file = name.and_then(|name| state.files.iter().find(|(n, _)| n == name)).cloned();
         let Some((_, content)) = file else {
             return write_reply(&mut out, 404, &[], b"no such thing");
         };
@@ -182,11 +156,7 @@ impl Hub {
 
 /// Two files a page, so that every listing of more has a `Link` to follow.
 fn serve_tree(out: &mut impl Write, path: &str, listing: &[serde_json::Value]) -> std::io::Result<()> {
-    let page: usize = path
-        .split("page=")
-        .nth(1)
-        .and_then(|page| page.parse().ok())
-        .unwrap_or(0);
+    let page: usize = path.split("page=").nth(1).and_then(|page| page.parse().ok()).unwrap_or(0);
     let entries: Vec<_> = listing.iter().skip(2 * page).take(2).cloned().collect();
     let body = serde_json::Value::Array(entries).to_string();
     let link = format!("</api/models/o/r/tree/x?page={}>; rel=\"next\"", page + 1);
@@ -231,18 +201,12 @@ fn serve_file(
     let changed = request.header("if-range").is_some_and(|asked| asked != tag);
     let whole = matches!(fault, Fault::IgnoreRange) || (changed && !matches!(fault, Fault::TagOfRange(_)));
     let earlier = if let Fault::EarlierRange(n) = fault { n } else { 0 };
-    let start = request
-        .range_start()
-        .filter(|_| !whole)
-        .map(|start| start - earlier);
+    let start = request.range_start().filter(|_| !whole).map(|start| start - earlier);
     let total = content.len();
     let body = &content[start.unwrap_or(0)..];
     let mut head = match start {
         Some(start) => {
-            format!(
-                "HTTP/1.1 206 Partial\r\ncontent-range: bytes {start}-{}/{total}\r\n",
-                total - 1
-            )
+            format!("HTTP/1.1 206 Partial\r\ncontent-range: bytes {start}-{}/{total}\r\n", total - 1)
         }
         None => "HTTP/1.1 200 OK\r\n".to_owned(),
     };
@@ -290,10 +254,7 @@ fn write_reply(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> std::io::Result<()> {
-    let mut head = format!(
-        "HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: {}\r\n",
-        body.len()
-    );
+    let mut head = format!("HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
     for (name, value) in headers {
         head += &format!("{name}: {value}\r\n");
     }
@@ -344,12 +305,7 @@ pub(crate) fn files_below(folder: &Path) -> Vec<String> {
         for entry in std::fs::read_dir(&at).into_iter().flatten().flatten() {
             match entry.path() {
                 path if path.is_dir() => open.push(path),
-                path => names.push(
-                    path.strip_prefix(folder)
-                        .expect("inside")
-                        .to_string_lossy()
-                        .into_owned(),
-                ),
+                path => names.push(path.strip_prefix(folder).expect("inside").to_string_lossy().into_owned()),
             }
         }
     }

@@ -25,9 +25,7 @@ const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
 
 pub(super) fn open(folder: &Path) -> Result<ModelText, ModelTextError> {
     let path = folder.join("tokenizer.json");
-    let missing = || ModelTextError::NoTokenizer {
-        folder: folder.to_owned(),
-    };
+    let missing = || ModelTextError::NoTokenizer { folder: folder.to_owned() };
     let json = read(&path, MAX_TOKENIZER_BYTES)?.ok_or_else(missing)?;
     let tokenizer =
         Tokenizer::from_json_bytes(&json).map_err(|source| ModelTextError::Tokenizer { path, source })?;
@@ -51,10 +49,7 @@ pub(super) fn open(folder: &Path) -> Result<ModelText, ModelTextError> {
 fn templates(folder: &Path, config: &Config) -> Result<Vec<NamedTemplate>, ModelTextError> {
     let files = [
         (DEFAULT_TEMPLATE, folder.join("chat_template.jinja")),
-        (
-            TOOL_TEMPLATE,
-            folder.join("additional_chat_templates").join("tool_use.jinja"),
-        ),
+        (TOOL_TEMPLATE, folder.join("additional_chat_templates").join("tool_use.jinja")),
     ];
     let mut found = Vec::new();
     for (name, path) in files {
@@ -107,8 +102,7 @@ impl Config {
             return Ok(None);
         };
         let text = value.as_str().or_else(|| value.get("content")?.as_str());
-        text.map(|text| Some(text.to_owned()))
-            .ok_or_else(|| self.wrong(key, "a token's text"))
+        text.map(|text| Some(text.to_owned())).ok_or_else(|| self.wrong(key, "a token's text"))
     }
 
     /// Ids are written as one number or as a list of them.
@@ -127,10 +121,7 @@ impl Config {
     fn templates(&self) -> Result<Vec<NamedTemplate>, ModelTextError> {
         const KEY: &str = "chat_template";
         let one = |entry: &Value| {
-            Some(NamedTemplate::new(
-                entry.get("name")?.as_str()?,
-                entry.get("template")?.as_str()?,
-            ))
+            Some(NamedTemplate::new(entry.get("name")?.as_str()?, entry.get("template")?.as_str()?))
         };
         let found: Option<Vec<NamedTemplate>> = match self.get(KEY) {
             None => Some(Vec::new()),
@@ -146,18 +137,12 @@ impl Config {
 }
 
 fn malformed(path: &Path, reason: String) -> ModelTextError {
-    ModelTextError::Malformed {
-        path: path.to_owned(),
-        reason,
-    }
+    ModelTextError::Malformed { path: path.to_owned(), reason }
 }
 
 /// A whole file, or nothing if there is none.
 fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, ModelTextError> {
-    let failed = |source| ModelTextError::Read {
-        path: path.to_owned(),
-        source,
-    };
+    let failed = |source| ModelTextError::Read { path: path.to_owned(), source };
     let file = match File::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(failed)?,

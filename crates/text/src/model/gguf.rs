@@ -11,19 +11,11 @@ const TEMPLATE_KEY: &str = "tokenizer.chat_template";
 
 pub(super) fn open(metadata: &Metadata) -> Result<ModelText, ModelTextError> {
     let vocab = GgufVocab::from_metadata(metadata)?;
-    let tokenizer = Tokenizer::from_gguf(&vocab).map_err(|source| ModelTextError::Tokenizer {
-        path: metadata.file().to_owned(),
-        source,
-    })?;
+    let tokenizer = Tokenizer::from_gguf(&vocab)
+        .map_err(|source| ModelTextError::Tokenizer { path: metadata.file().to_owned(), source })?;
     let text = |id: Option<u32>| id.and_then(|id| vocab.tokens.get(id as usize)).cloned();
-    let default = vocab
-        .chat_template
-        .iter()
-        .map(|source| NamedTemplate::new(DEFAULT_TEMPLATE, source));
-    let named = vocab
-        .named_templates
-        .iter()
-        .map(|(name, source)| NamedTemplate::new(name, source));
+    let default = vocab.chat_template.iter().map(|source| NamedTemplate::new(DEFAULT_TEMPLATE, source));
+    let named = vocab.named_templates.iter().map(|(name, source)| NamedTemplate::new(name, source));
     Ok(ModelText {
         templates: default.chain(named).collect(),
         bos_text: text(vocab.bos),
@@ -45,11 +37,7 @@ impl GgufVocab {
         let text = |key: &str| Ok::<_, WeightsError>(metadata.str(key)?.map(str::to_owned));
         let flag = |name: &str| metadata.bool(&ggml(name));
         let id = |name: &str| {
-            Ok::<_, WeightsError>(
-                metadata
-                    .u64(&ggml(name))?
-                    .map(|id| id.try_into().unwrap_or(u32::MAX)),
-            )
+            Ok::<_, WeightsError>(metadata.u64(&ggml(name))?.map(|id| id.try_into().unwrap_or(u32::MAX)))
         };
         let list = |name: &str| {
             let strings = metadata.strings(&ggml(name))?;
@@ -63,12 +51,8 @@ impl GgufVocab {
             pre: text(&ggml("pre"))?,
             tokens: list("tokens")?.ok_or_else(|| required("tokens"))?,
             scores: scores.map(|scores| scores.into_iter().map(|score| score as f32).collect()),
-            token_types: types.map(|types| {
-                types
-                    .into_iter()
-                    .map(|kind| kind.try_into().unwrap_or(0))
-                    .collect()
-            }),
+            token_types: types
+                .map(|types| types.into_iter().map(|kind| kind.try_into().unwrap_or(0)).collect()),
             merges: list("merges")?,
             bos: id("bos_token_id")?,
             eos: id("eos_token_id")?,

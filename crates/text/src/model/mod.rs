@@ -41,10 +41,7 @@ struct NamedTemplate {
 
 impl NamedTemplate {
     fn new(name: &str, source: &str) -> Self {
-        NamedTemplate {
-            name: name.to_owned(),
-            compiled: ChatTemplate::new(source),
-        }
+        NamedTemplate { name: name.to_owned(), compiled: ChatTemplate::new(source) }
     }
 }
 
@@ -55,11 +52,7 @@ impl ModelText {
     ///
     /// When a file that is needed is missing, unreadable or damaged; the message names it.
     pub fn open(path: &Path) -> Result<Self, ModelTextError> {
-        if path.is_dir() {
-            folder::open(path)
-        } else {
-            Self::from_checkpoint(&Checkpoint::open(path)?)
-        }
+        if path.is_dir() { folder::open(path) } else { Self::from_checkpoint(&Checkpoint::open(path)?) }
     }
 
     /// Reads the files beside a checkpoint's weights, or the metadata inside a GGUF file.
@@ -96,12 +89,8 @@ impl ModelText {
     /// When the model has no template, or the one it has is not usable.
     pub fn template(&self, with_tools: bool) -> Result<&ChatTemplate, ModelTextError> {
         let named = |name: &str| self.templates.iter().find(|template| template.name == name);
-        let chosen = named(TOOL_TEMPLATE)
-            .filter(|_| with_tools)
-            .or_else(|| named(DEFAULT_TEMPLATE));
-        let chosen = chosen
-            .or(self.templates.first())
-            .ok_or(ModelTextError::NoTemplate)?;
+        let chosen = named(TOOL_TEMPLATE).filter(|_| with_tools).or_else(|| named(DEFAULT_TEMPLATE));
+        let chosen = chosen.or(self.templates.first()).ok_or(ModelTextError::NoTemplate)?;
         chosen.compiled.as_ref().map_err(|error| error.clone().into())
     }
 

@@ -7,15 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Where a template's date comes from. Dates are UTC.
 pub type Clock = super::SharedClock;
 
-const WEEKDAYS: [&str; 7] = [
-    "Sunday",
-    "Monday",
-    "Tuesday",
-    "Wednesday",
-    "Thursday",
-    "Friday",
-    "Saturday",
-];
+const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const MONTHS: [&str; 12] = [
     "January",
     "February",
@@ -83,16 +75,8 @@ fn civil(days: i64) -> (i64, u32, u32) {
     let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    (
-        year_of_era + era * 400 + i64::from(month <= 2),
-        month as u32,
-        day as u32,
-    )
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month as u32, day as u32)
 }
 
 /// The inverse of [`civil`].
@@ -195,10 +179,7 @@ mod tests {
         // 2026-01-15 12:34:56 UTC, a Thursday.
         let at = 1_768_480_496;
         assert_eq!(formatted(at, "%d %b %Y"), "15 Jan 2026");
-        assert_eq!(
-            formatted(at, "%A, %B %d, %Y %H:%M:%S"),
-            "Thursday, January 15, 2026 12:34:56"
-        );
+        assert_eq!(formatted(at, "%A, %B %d, %Y %H:%M:%S"), "Thursday, January 15, 2026 12:34:56");
         assert_eq!(
             formatted(at, "%F %T %y %j %a %I%p %-m %e%%"),
             "2026-01-15 12:34:56 26 015 Thu 12PM 1 15%"

@@ -27,10 +27,7 @@ const MAX_DEPTH: usize = 64;
 
 pub(super) fn install(environment: &mut Environment<'static>) {
     environment.add_function(LIST, |state: &State, items: &[Value]| -> Result<Value, Error> {
-        let items = items
-            .iter()
-            .map(|item| plain(state, item, 1))
-            .collect::<Result<_, _>>()?;
+        let items = items.iter().map(|item| plain(state, item, 1)).collect::<Result<_, _>>()?;
         Ok(Value::from_object(GrowingList(Mutex::new(items))))
     });
     environment.add_function(STORED, |state: &State, value: &Value| -> Result<Value, Error> {
@@ -53,14 +50,9 @@ impl GrowingList {
     /// Takes out the item at `index`, counted from the end if negative.
     fn pop(&self, index: i64) -> Result<Value, Error> {
         let mut items = self.items();
-        let from_start = if index < 0 {
-            index.saturating_add(items.len() as i64)
-        } else {
-            index
-        };
+        let from_start = if index < 0 { index.saturating_add(items.len() as i64) } else { index };
         let at = usize::try_from(from_start).ok().filter(|&at| at < items.len());
-        at.map(|at| items.remove(at))
-            .ok_or_else(|| invalid("pop: there is no such item"))
+        at.map(|at| items.remove(at)).ok_or_else(|| invalid("pop: there is no such item"))
     }
 }
 
@@ -92,10 +84,8 @@ impl Object for GrowingList {
             }
             "extend" => {
                 let (items,): (&Value,) = from_args(args)?;
-                let items: Vec<Value> = items
-                    .try_iter()?
-                    .map(|i| plain(state, &i, 1))
-                    .collect::<Result<_, _>>()?;
+                let items: Vec<Value> =
+                    items.try_iter()?.map(|i| plain(state, &i, 1)).collect::<Result<_, _>>()?;
                 self.items().extend(items);
                 Ok(Value::from(()))
             }

@@ -131,10 +131,7 @@ impl ChatTemplate {
                 .map_err(|e| TemplateError::Syntax(describe(&e)))?;
             Ok(environment)
         })?;
-        Ok(ChatTemplate {
-            environment,
-            source: source.to_owned(),
-        })
+        Ok(ChatTemplate { environment, source: source.to_owned() })
     }
 
     /// The template as it was given.
@@ -158,20 +155,11 @@ impl ChatTemplate {
 
     fn render_here(&self, request: &Render<'_>, size: usize) -> Result<String, TemplateError> {
         let mut environment = self.environment.clone();
-        environment.set_fuel(Some(
-            BASE_FUEL.saturating_add(FUEL_PER_BYTE.saturating_mul(size as u64)),
-        ));
-        let template = environment
-            .get_template(NAME)
-            .map_err(|e| TemplateError::Failed(describe(&e)))?;
+        environment.set_fuel(Some(BASE_FUEL.saturating_add(FUEL_PER_BYTE.saturating_mul(size as u64))));
+        let template = environment.get_template(NAME).map_err(|e| TemplateError::Failed(describe(&e)))?;
         let limit = BASE_OUTPUT.saturating_add(OUTPUT_PER_BYTE.saturating_mul(size));
-        let mut output = Bounded {
-            bytes: Vec::new(),
-            limit,
-        };
-        let rendered = template
-            .render_captured_to(prepare::context(request), &mut output)
-            .map(drop);
+        let mut output = Bounded { bytes: Vec::new(), limit };
+        let rendered = template.render_captured_to(prepare::context(request), &mut output).map(drop);
         rendered.map_err(|error| classify(&error, limit))?;
         String::from_utf8(output.bytes).map_err(|e| TemplateError::Failed(e.to_string()))
     }
@@ -179,18 +167,13 @@ impl ChatTemplate {
 
 impl std::fmt::Debug for ChatTemplate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ChatTemplate")
-            .field("source", &self.source)
-            .finish_non_exhaustive()
+        f.debug_struct("ChatTemplate").field("source", &self.source).finish_non_exhaustive()
     }
 }
 
 /// The settings of `transformers`, and Python's functions.
 fn environment(clock: Clock) -> Result<Environment<'static>, TemplateError> {
-    let syntax = SyntaxConfig::builder()
-        .trim_blocks(true)
-        .lstrip_blocks(true)
-        .build();
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     let mut environment = Environment::new();
     environment.set_syntax(syntax.map_err(|e| TemplateError::Syntax(describe(&e)))?);
     environment.set_recursion_limit(RECURSION_LIMIT);
@@ -198,9 +181,7 @@ fn environment(clock: Clock) -> Result<Environment<'static>, TemplateError> {
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     python::install(&mut environment);
     lists::install(&mut environment);
-    environment.add_function("strftime_now", move |format: &str| {
-        clock::strftime(&clock, format)
-    });
+    environment.add_function("strftime_now", move |format: &str| clock::strftime(&clock, format));
     Ok(environment)
 }
 
@@ -218,9 +199,7 @@ fn classify(error: &minijinja::Error, limit: usize) -> TemplateError {
 }
 
 fn describe(error: &minijinja::Error) -> String {
-    let detail = error
-        .detail()
-        .map_or_else(|| error.kind().to_string(), str::to_owned);
+    let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
     match error.line() {
         Some(line) => format!("{detail} (line {line})"),
         None => detail,
@@ -254,15 +233,10 @@ fn on_large_stack<T: Send>(
 ) -> Result<T, TemplateError> {
     let failed = |what: &str| TemplateError::Failed(what.to_owned());
     std::thread::scope(|scope| {
-        let builder = std::thread::Builder::new()
-            .name("chat-template".to_owned())
-            .stack_size(STACK_BYTES);
-        let thread = builder
-            .spawn_scoped(scope, work)
-            .map_err(|e| failed(&format!("no thread to run it: {e}")))?;
-        thread
-            .join()
-            .unwrap_or_else(|_| Err(failed("the template engine gave up on it")))
+        let builder = std::thread::Builder::new().name("chat-template".to_owned()).stack_size(STACK_BYTES);
+        let thread =
+            builder.spawn_scoped(scope, work).map_err(|e| failed(&format!("no thread to run it: {e}")))?;
+        thread.join().unwrap_or_else(|_| Err(failed("the template engine gave up on it")))
     })
 }
 

@@ -33,18 +33,16 @@ pub(super) fn measure(request: &Render<'_>) -> Result<usize, TemplateError> {
 
 fn measure_value(value: &Value, depth: usize) -> Result<usize, TemplateError> {
     if depth > MAX_DEPTH {
-        return Err(TemplateError::Limit(format!(
-            "messages or tools nest deeper than {MAX_DEPTH}"
-        )));
+        return Err(TemplateError::Limit(format!("messages or tools nest deeper than {MAX_DEPTH}")));
     }
     Ok(match value {
         Value::String(text) => text.len() + 3,
-        Value::Array(items) => items
+        Value::Array(items) => {
+            items.iter().try_fold(2, |sum, item| Ok(sum + measure_value(item, depth + 1)?))?
+        }
+        Value::Object(map) => map
             .iter()
-            .try_fold(2, |sum, item| Ok(sum + measure_value(item, depth + 1)?))?,
-        Value::Object(map) => map.iter().try_fold(2, |sum, (key, item)| {
-            Ok(sum + key.len() + 4 + measure_value(item, depth + 1)?)
-        })?,
+            .try_fold(2, |sum, (key, item)| Ok(sum + key.len() + 4 + measure_value(item, depth + 1)?))?,
         Value::Null | Value::Bool(_) | Value::Number(_) => 8,
     })
 }
@@ -52,24 +50,15 @@ fn measure_value(value: &Value, depth: usize) -> Result<usize, TemplateError> {
 /// The variables of the template. `tools` and `documents` are none rather than undefined when
 /// there are none, as in `transformers`.
 pub(super) fn context(request: &Render<'_>) -> Variable {
-    let messages: Vec<Variable> = request
-        .messages
-        .iter()
-        .map(|m| message(m, request.nulls))
-        .collect();
+    let messages: Vec<Variable> = request.messages.iter().map(|m| message(m, request.nulls)).collect();
     let mut variables: Vec<(String, Variable)> = vec![
         ("messages".to_owned(), messages.into()),
         (
             "tools".to_owned(),
-            request
-                .tools
-                .map_or(Variable::from(()), |tools| tools.iter().map(variable).collect()),
+            request.tools.map_or(Variable::from(()), |tools| tools.iter().map(variable).collect()),
         ),
         ("documents".to_owned(), Variable::from(())),
-        (
-            "add_generation_prompt".to_owned(),
-            request.add_generation_prompt.into(),
-        ),
+        ("add_generation_prompt".to_owned(), request.add_generation_prompt.into()),
     ];
     for (name, token) in [("bos_token", request.bos_token), ("eos_token", request.eos_token)] {
         variables.extend(token.map(|text| (name.to_owned(), text.into())));
@@ -90,10 +79,7 @@ fn message(message: &Value, nulls: Nulls) -> Variable {
     };
     let mut pairs: Vec<(String, Variable)> = fields.iter().filter_map(seen).collect();
     // Some templates read the reasoning of earlier turns under this name only.
-    if let Some(reasoning) = fields
-        .get("reasoning_content")
-        .filter(|_| !fields.contains_key("thinking"))
-    {
+    if let Some(reasoning) = fields.get("reasoning_content").filter(|_| !fields.contains_key("thinking")) {
         pairs.push(("thinking".to_owned(), variable(reasoning)));
     }
     Variable::from_pairs(pairs)
@@ -105,10 +91,7 @@ fn variable(value: &Value) -> Variable {
         Value::Null => Variable::from(()),
         Value::Bool(yes) => Variable::from(*yes),
         Value::Number(number) => {
-            let integer = number
-                .as_i64()
-                .map(Variable::from)
-                .or_else(|| number.as_u64().map(Variable::from));
+            let integer = number.as_i64().map(Variable::from).or_else(|| number.as_u64().map(Variable::from));
             integer.unwrap_or_else(|| Variable::from(number.as_f64().unwrap_or(f64::NAN)))
         }
         Value::String(text) => Variable::from(text.as_str()),

@@ -13,9 +13,7 @@ const MAX_DEPTH: usize = 128;
 pub(super) fn install(environment: &mut Environment<'static>) {
     environment.add_filter("tojson", tojson);
     environment.add_filter("string", |value: &Value| text_of(value));
-    environment.add_test("iterable", |value: &Value| {
-        !value.is_none() && value.try_iter().is_ok()
-    });
+    environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     environment.add_test("sequence", is_sequence);
     environment.add_function("raise_exception", |message: &Value| -> Result<Value, Error> {
         let raised = Raised(message.to_string());
@@ -32,10 +30,7 @@ pub(super) fn install(environment: &mut Environment<'static>) {
 
 /// Whether the value has a length and items, which in Python strings and dicts do too.
 fn is_sequence(value: &Value) -> bool {
-    matches!(
-        value.kind(),
-        ValueKind::Undefined | ValueKind::String | ValueKind::Seq | ValueKind::Map
-    )
+    matches!(value.kind(), ValueKind::Undefined | ValueKind::String | ValueKind::Seq | ValueKind::Map)
 }
 
 /// Marks an error as the template's own refusal.
@@ -69,22 +64,15 @@ fn tojson(state: &State, value: &Value, indent: Option<&Value>, options: Kwargs)
         None => options.get::<Option<Value>>("indent")?,
     };
     let indent = indent.filter(|value| !value.is_none() && !value.is_undefined());
-    let indent = indent.map(|value| {
-        value
-            .as_usize()
-            .ok_or_else(|| invalid("tojson: indent is not a number"))
-    });
+    let indent =
+        indent.map(|value| value.as_usize().ok_or_else(|| invalid("tojson: indent is not a number")));
     let separators = options.get::<Option<Vec<String>>>("separators")?;
     let mut writer = JsonWriter {
         state,
         out: String::new(),
         charged: 0,
         indent: indent.transpose()?.map(|width| width.min(32)),
-        comma: if separators.is_none() {
-            ", ".to_owned()
-        } else {
-            ",".to_owned()
-        },
+        comma: if separators.is_none() { ", ".to_owned() } else { ",".to_owned() },
         colon: ": ".to_owned(),
         ascii: options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
         sort_keys: options.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
@@ -117,9 +105,7 @@ struct JsonWriter<'a, 'b> {
 impl JsonWriter<'_, '_> {
     fn value(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
         if depth > MAX_DEPTH {
-            return Err(invalid(format!(
-                "tojson: the value nests deeper than {MAX_DEPTH}"
-            )));
+            return Err(invalid(format!("tojson: the value nests deeper than {MAX_DEPTH}")));
         }
         self.charge()?;
         match value.kind() {
@@ -130,9 +116,7 @@ impl JsonWriter<'_, '_> {
             ValueKind::Map => self.map(value, depth)?,
             ValueKind::Seq | ValueKind::Iterable => self.list(value, depth)?,
             kind => {
-                return Err(invalid(format!(
-                    "tojson: a value of type {kind} is not JSON serializable"
-                )));
+                return Err(invalid(format!("tojson: a value of type {kind} is not JSON serializable")));
             }
         }
         Ok(())
@@ -248,9 +232,7 @@ fn python_float(float: f64) -> String {
     if magnitude != 0.0 && !(1e-4..1e16).contains(&magnitude) {
         let text = format!("{float:e}");
         let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        let (sign, digits) = exponent
-            .strip_prefix('-')
-            .map_or(('+', exponent), |digits| ('-', digits));
+        let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
         return format!("{mantissa}e{sign}{digits:0>2}");
     }
     let text = float.to_string();
@@ -272,9 +254,7 @@ fn text_of(value: &Value) -> Result<String, Error> {
 /// `repr(value)`, except that undefined is empty.
 fn push_repr(out: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
     if depth > MAX_DEPTH {
-        return Err(invalid(format!(
-            "a value that is printed nests deeper than {MAX_DEPTH}"
-        )));
+        return Err(invalid(format!("a value that is printed nests deeper than {MAX_DEPTH}")));
     }
     match value.kind() {
         ValueKind::Undefined => {}
@@ -314,11 +294,7 @@ fn push_entries(out: &mut String, value: &Value, depth: usize) -> Result<(), Err
 
 /// Single quotes, unless the text has some and no double ones.
 fn push_quoted(out: &mut String, text: &str) {
-    let quote = if text.contains('\'') && !text.contains('"') {
-        '"'
-    } else {
-        '\''
-    };
+    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);
     for c in text.chars() {
         match c {

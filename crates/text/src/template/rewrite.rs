@@ -20,33 +20,24 @@ const MAX_ELIFS: usize = 1000;
 
 pub(super) fn runnable(source: &str) -> Result<String, TemplateError> {
     if source.len() > MAX_TEMPLATE_BYTES {
-        let message = format!(
-            "the template has {} bytes; at most {MAX_TEMPLATE_BYTES} are accepted",
-            source.len()
-        );
+        let message =
+            format!("the template has {} bytes; at most {MAX_TEMPLATE_BYTES} are accepted", source.len());
         return Err(TemplateError::Limit(message));
     }
     if source.contains(lists::RESERVED) {
         return Err(unusable("names that begin with __pomar are reserved"));
     }
-    let growing = [".append(", ".extend(", ".pop("]
-        .iter()
-        .any(|call| source.contains(call));
+    let growing = [".append(", ".extend(", ".pop("].iter().any(|call| source.contains(call));
     let mut out = String::with_capacity(source.len() + 256);
     let mut rest = source;
     let mut elifs = 0;
     while let Some((text, tag, after)) = next_tag(rest)? {
         out.push_str(text);
         let words = tag.inner.trim_start_matches(['-', '+']).trim_start();
-        let first_word = words
-            .split(|c: char| !c.is_alphanumeric() && c != '_')
-            .next()
-            .unwrap_or_default();
+        let first_word = words.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
         elifs += usize::from(first_word == "elif");
         if elifs > MAX_ELIFS {
-            return Err(TemplateError::Limit(format!(
-                "the template has more than {MAX_ELIFS} elif"
-            )));
+            return Err(TemplateError::Limit(format!("the template has more than {MAX_ELIFS} elif")));
         }
         tag.write(&mut out, first_word, growing)?;
         rest = after;
@@ -72,11 +63,7 @@ struct Tag<'a> {
 /// The text before the next tag, the tag, and what follows it. A tag that never ends is left to
 /// minijinja, which reports it.
 fn next_tag(source: &str) -> Result<Option<(&str, Tag<'_>, &str)>, TemplateError> {
-    let Some(start) = ["{{", "{%", "{#"]
-        .iter()
-        .filter_map(|open| source.find(open))
-        .min()
-    else {
+    let Some(start) = ["{{", "{%", "{#"].iter().filter_map(|open| source.find(open)).min() else {
         return Ok(None);
     };
     let open = &source[start..start + 2];
@@ -87,17 +74,10 @@ fn next_tag(source: &str) -> Result<Option<(&str, Tag<'_>, &str)>, TemplateError
         _ => code_length(body, "}}")?,
     };
     if open != "{#" && length.unwrap_or(body.len()) > MAX_TAG_BYTES {
-        return Err(TemplateError::Limit(format!(
-            "a tag is longer than {MAX_TAG_BYTES} bytes"
-        )));
+        return Err(TemplateError::Limit(format!("a tag is longer than {MAX_TAG_BYTES} bytes")));
     }
     let Some(length) = length else { return Ok(None) };
-    let tag = Tag {
-        open,
-        inner: &body[..length],
-        close: &body[length..length + 2],
-        is_block: open == "{%",
-    };
+    let tag = Tag { open, inner: &body[..length], close: &body[length..length + 2], is_block: open == "{%" };
     Ok(Some((&source[..start], tag, &body[length + 2..])))
 }
 
@@ -131,10 +111,7 @@ struct Code<'a> {
 
 impl<'a> Code<'a> {
     fn new(code: &'a str) -> Self {
-        Code {
-            bytes: code.as_bytes(),
-            at: 0,
-        }
+        Code { bytes: code.as_bytes(), at: 0 }
     }
 
     /// Position and value of the next byte that is not inside a string. Quotes themselves are
@@ -142,11 +119,7 @@ impl<'a> Code<'a> {
     fn next_byte(&mut self) -> Option<(usize, u8)> {
         while self.at < self.bytes.len() {
             let (at, byte) = (self.at, self.bytes[self.at]);
-            self.at = if matches!(byte, b'"' | b'\'') {
-                self.after_string(at)
-            } else {
-                at + 1
-            };
+            self.at = if matches!(byte, b'"' | b'\'') { self.after_string(at) } else { at + 1 };
             if byte.is_ascii() {
                 return Some((at, byte));
             }
@@ -184,9 +157,7 @@ impl Tag<'_> {
     fn write_set(&self, out: &mut String, growing: bool) -> Result<(), TemplateError> {
         let assignment = byte_outside_strings(self.inner, b'=');
         let head = &self.inner[..assignment.unwrap_or(self.inner.len())];
-        let (target, filter) = head
-            .split_once('|')
-            .map_or((head, false), |(target, _)| (target, true));
+        let (target, filter) = head.split_once('|').map_or((head, false), |(target, _)| (target, true));
         let (true, Some(at)) = (target.contains('.'), assignment.filter(|_| !filter)) else {
             if target.contains('.') && filter {
                 return Err(unusable("a filtered block set into a namespace is not supported"));
@@ -212,9 +183,7 @@ fn unusable(why: &str) -> TemplateError {
 
 fn byte_outside_strings(code: &str, wanted: u8) -> Option<usize> {
     let mut walk = Code::new(code);
-    std::iter::from_fn(|| walk.next_byte())
-        .find(|&(_, byte)| byte == wanted)
-        .map(|(at, _)| at)
+    std::iter::from_fn(|| walk.next_byte()).find(|&(_, byte)| byte == wanted).map(|(at, _)| at)
 }
 
 /// Copies code; list literals become calls when they are to grow.
@@ -233,10 +202,7 @@ fn write_code(out: &mut String, code: &str, growing: bool) {
                 is_literal.push(literal);
                 literal.then(|| format!("{}(", lists::LIST))
             }
-            b']' => is_literal
-                .pop()
-                .filter(|&literal| literal)
-                .map(|_| ")".to_owned()),
+            b']' => is_literal.pop().filter(|&literal| literal).map(|_| ")".to_owned()),
             _ => None,
         };
         if let Some(replacement) = replacement {
@@ -268,10 +234,7 @@ fn raw_length(source: &str) -> usize {
     while let Some(found) = source[from..].find("{%") {
         from += found + 2;
         let inner = source[from..].strip_prefix(['-', '+']).unwrap_or(&source[from..]);
-        let after = inner
-            .trim_ascii_start()
-            .strip_prefix("endraw")
-            .map(str::trim_ascii_start);
+        let after = inner.trim_ascii_start().strip_prefix("endraw").map(str::trim_ascii_start);
         let after = after.map(|rest| rest.strip_prefix(['-', '+']).unwrap_or(rest));
         if let Some(rest) = after.and_then(|rest| rest.strip_prefix("%}")) {
             return source.len() - rest.len();
@@ -285,10 +248,7 @@ mod tests {
     use super::*;
 
     fn rewritten(source: &str) -> String {
-        runnable(source)
-            .unwrap()
-            .replace(lists::STORED, "S")
-            .replace(lists::LIST, "L")
+        runnable(source).unwrap().replace(lists::STORED, "S").replace(lists::LIST, "L")
     }
 
     #[test]
@@ -299,19 +259,10 @@ mod tests {
 
     #[test]
     fn what_goes_into_a_namespace_is_stored() {
-        assert_eq!(
-            rewritten("{%- set ns.x = a == 'b=' -%}"),
-            "{%- set ns.x =S(( a == 'b=' ))-%}"
-        );
-        assert_eq!(
-            rewritten("{% set ns.x, (ns.y) = 1, 2 %}"),
-            "{% set ns.x, (ns.y) =S(( 1, 2 ))%}"
-        );
+        assert_eq!(rewritten("{%- set ns.x = a == 'b=' -%}"), "{%- set ns.x =S(( a == 'b=' ))-%}");
+        assert_eq!(rewritten("{% set ns.x, (ns.y) = 1, 2 %}"), "{% set ns.x, (ns.y) =S(( 1, 2 ))%}");
         assert_eq!(rewritten("{% set x = ns.y %}"), "{% set x = ns.y %}");
-        assert_eq!(
-            rewritten("{% set x | f(a.b, c=1) %}"),
-            "{% set x | f(a.b, c=1) %}"
-        );
+        assert_eq!(rewritten("{% set x | f(a.b, c=1) %}"), "{% set x | f(a.b, c=1) %}");
         assert_eq!(rewritten("{% set ns.x %}"), "{% set ns.x %}");
     }
 
@@ -322,10 +273,7 @@ mod tests {
             "{% set ns.x | default(ns, true) %}{% endset %}",
             "{% set __pomar_stored = dict %}",
         ] {
-            assert!(
-                matches!(runnable(source), Err(TemplateError::Syntax(_))),
-                "{source}"
-            );
+            assert!(matches!(runnable(source), Err(TemplateError::Syntax(_))), "{source}");
         }
         // A raw block ends only where minijinja thinks it does.
         let source = "{% raw %}{% endrawx %}{{ '{%endraw -%}{% set ns.x = ns %}' }}";
@@ -338,17 +286,11 @@ mod tests {
             rewritten("{% set x = [a[0], [1]] %}{{ x.append(b) }}"),
             "{% set x = L(a[0], L(1)) %}{{ x.append(b) }}"
         );
-        assert_eq!(
-            rewritten("{{ a.pop() if b in [1] else '[' }}"),
-            "{{ a.pop() if b in L(1) else '[' }}"
-        );
+        assert_eq!(rewritten("{{ a.pop() if b in [1] else '[' }}"), "{{ a.pop() if b in L(1) else '[' }}");
     }
 
     #[test]
     fn generation_marks_become_blocks_that_are_always_taken() {
-        assert_eq!(
-            rewritten("{%- generation %}a{% endgeneration -%}"),
-            "{%- if true %}a{% endif -%}"
-        );
+        assert_eq!(rewritten("{%- generation %}a{% endgeneration -%}"), "{%- if true %}a{% endif -%}");
     }
 }

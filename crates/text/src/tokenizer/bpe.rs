@@ -20,16 +20,11 @@ impl Bpe {
     pub(super) fn new(inner: tokenizers::Tokenizer) -> Self {
         let mut without_special = inner.get_added_vocabulary().clone();
         without_special.set_encode_special_tokens(true);
-        Bpe {
-            inner,
-            without_special,
-        }
+        Bpe { inner, without_special }
     }
 
     pub(super) fn from_json(json: &[u8]) -> Result<Self, TokenizerError> {
-        contain(|| tokenizers::Tokenizer::from_bytes(json))
-            .map(Self::new)
-            .map_err(TokenizerError::Damaged)
+        contain(|| tokenizers::Tokenizer::from_bytes(json)).map(Self::new).map_err(TokenizerError::Damaged)
     }
 
     pub(super) fn id_of(&self, token: &str) -> Option<u32> {
@@ -46,21 +41,14 @@ impl Bpe {
     }
 
     fn stages(&self, text: &str, parse_special: bool) -> tokenizers::Result<Vec<u32>> {
-        let added = if parse_special {
-            self.inner.get_added_vocabulary()
-        } else {
-            &self.without_special
-        };
+        let added = if parse_special { self.inner.get_added_vocabulary() } else { &self.without_special };
         let mut pieces = added.extract_and_normalize(self.inner.get_normalizer(), text);
         if let Some(pre_tokenizer) = self.inner.get_pre_tokenizer() {
             pre_tokenizer.pre_tokenize(&mut pieces)?;
         }
         let model = self.inner.get_model();
         pieces.tokenize(|piece| model.tokenize(piece.get()))?;
-        Ok(pieces
-            .into_encoding(None, 0, OffsetType::None)?
-            .get_ids()
-            .to_vec())
+        Ok(pieces.into_encoding(None, 0, OffsetType::None)?.get_ids().to_vec())
     }
 }
 

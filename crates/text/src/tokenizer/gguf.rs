@@ -70,11 +70,7 @@ pub(super) fn load(vocab: &GgufVocab) -> Result<Tokenizer, TokenizerError> {
 fn check_sizes(vocab: &GgufVocab) -> Result<(), TokenizerError> {
     let count = vocab.tokens.len();
     check_limit("the number of tokens", count, MAX_IDS)?;
-    check_limit(
-        "the number of merges",
-        vocab.merges.as_ref().map_or(0, Vec::len),
-        4 * MAX_IDS,
-    )?;
+    check_limit("the number of merges", vocab.merges.as_ref().map_or(0, Vec::len), 4 * MAX_IDS)?;
     let lengths = [
         ("scores", vocab.scores.as_ref().map(Vec::len)),
         ("token_type", vocab.token_types.as_ref().map(Vec::len)),
@@ -85,12 +81,8 @@ fn check_sizes(vocab: &GgufVocab) -> Result<(), TokenizerError> {
             return Err(TokenizerError::Damaged(message));
         }
     }
-    for (name, id) in [
-        ("bos", vocab.bos),
-        ("eos", vocab.eos),
-        ("eot", vocab.eot),
-        ("unknown", vocab.unknown),
-    ] {
+    for (name, id) in [("bos", vocab.bos), ("eos", vocab.eos), ("eot", vocab.eot), ("unknown", vocab.unknown)]
+    {
         if let Some(id) = id.filter(|&id| id as usize >= count) {
             let message =
                 format!("tokenizer.ggml.{name}_token_id is {id}, but there are only {count} tokens");
@@ -103,23 +95,14 @@ fn check_sizes(vocab: &GgufVocab) -> Result<(), TokenizerError> {
 impl GgufVocab {
     /// `(id, token, type)` of every token.
     fn entries(&self) -> impl Iterator<Item = (u32, &str, i32)> {
-        let kind = |id| {
-            self.token_types
-                .as_ref()
-                .map_or(token_type::NORMAL, |types| types[id])
-        };
-        self.tokens
-            .iter()
-            .enumerate()
-            .map(move |(id, token)| (id as u32, token.as_str(), kind(id)))
+        let kind = |id| self.token_types.as_ref().map_or(token_type::NORMAL, |types| types[id]);
+        self.tokens.iter().enumerate().map(move |(id, token)| (id as u32, token.as_str(), kind(id)))
     }
 
     fn surround(&self, add_bos_by_default: bool) -> Surround {
         let wanted = |flag: Option<bool>, default, id: Option<u32>| id.filter(|_| flag.unwrap_or(default));
         Surround {
-            prefix: wanted(self.add_bos, add_bos_by_default, self.bos)
-                .into_iter()
-                .collect(),
+            prefix: wanted(self.add_bos, add_bos_by_default, self.bos).into_iter().collect(),
             suffix: wanted(self.add_eos, false, self.eos).into_iter().collect(),
         }
     }
@@ -139,10 +122,7 @@ fn load_bpe(vocab: &GgufVocab) -> Result<Tokenizer, TokenizerError> {
     let damaged = |e: tokenizers::Error| TokenizerError::Damaged(e.to_string());
     let model = BPE::builder()
         .vocab_and_merges(
-            vocab
-                .entries()
-                .map(|(id, token, _)| (token.to_owned(), id))
-                .collect::<Vocab>(),
+            vocab.entries().map(|(id, token, _)| (token.to_owned(), id)).collect::<Vocab>(),
             merges(vocab)?,
         )
         .ignore_merges(family.ignore_merges)
@@ -153,11 +133,7 @@ fn load_bpe(vocab: &GgufVocab) -> Result<Tokenizer, TokenizerError> {
     inner.with_pre_tokenizer(Some(family.pre_tokenizer().map_err(damaged)?));
     inner.add_tokens(&added_tokens(vocab));
     let pieces = vocab.pieces(Spelling::ByteLevel)?;
-    Ok(Tokenizer::assemble(
-        Engine::Bpe(Box::new(Bpe::new(inner))),
-        pieces,
-        surround_bpe(vocab, family),
-    ))
+    Ok(Tokenizer::assemble(Engine::Bpe(Box::new(Bpe::new(inner))), pieces, surround_bpe(vocab, family)))
 }
 
 fn surround_bpe(vocab: &GgufVocab, family: &Family) -> Surround {
@@ -207,25 +183,11 @@ fn load_spm(vocab: &GgufVocab) -> Result<Tokenizer, TokenizerError> {
                 let byte = byte_token(token).ok_or_else(|| damaged("a byte token is not written <0xXX>"))?;
                 parts.bytes[usize::from(byte)] = Some(id);
             }
-            token_type::CONTROL => parts.added.push(AddedToken {
-                text,
-                id,
-                special: true,
-            }),
-            token_type::USER_DEFINED => parts.added.push(AddedToken {
-                text,
-                id,
-                special: false,
-            }),
+            token_type::CONTROL => parts.added.push(AddedToken { text, id, special: true }),
+            token_type::USER_DEFINED => parts.added.push(AddedToken { text, id, special: false }),
             _ => {}
         }
     }
-    let pieces = vocab.pieces(Spelling::SentencePiece {
-        strip_leading_space: add_space_prefix,
-    })?;
-    Ok(Tokenizer::assemble(
-        Engine::Spm(Box::new(Spm::new(parts)?)),
-        pieces,
-        vocab.surround(true),
-    ))
+    let pieces = vocab.pieces(Spelling::SentencePiece { strip_leading_space: add_space_prefix })?;
+    Ok(Tokenizer::assemble(Engine::Spm(Box::new(Spm::new(parts)?)), pieces, vocab.surround(true)))
 }

@@ -20,35 +20,11 @@ const MAX_STAGES: usize = 64;
 /// Longest pattern of a `Split` or `Replace` stage, in bytes. Published ones have under 600.
 const MAX_PATTERN_BYTES: usize = 8192;
 
-const NORMALIZERS: &[&str] = &[
-    "ByteLevel",
-    "Lowercase",
-    "NFC",
-    "NFD",
-    "NFKC",
-    "NFKD",
-    "Prepend",
-    "Replace",
-    "Strip",
-    "StripAccents",
-];
-const PRE_TOKENIZERS: &[&str] = &[
-    "ByteLevel",
-    "Digits",
-    "Metaspace",
-    "Punctuation",
-    "Split",
-    "Whitespace",
-    "WhitespaceSplit",
-];
-const DECODERS: &[&str] = &[
-    "ByteFallback",
-    "ByteLevel",
-    "Fuse",
-    "Metaspace",
-    "Replace",
-    "Strip",
-];
+const NORMALIZERS: &[&str] =
+    &["ByteLevel", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Prepend", "Replace", "Strip", "StripAccents"];
+const PRE_TOKENIZERS: &[&str] =
+    &["ByteLevel", "Digits", "Metaspace", "Punctuation", "Split", "Whitespace", "WhitespaceSplit"];
+const DECODERS: &[&str] = &["ByteFallback", "ByteLevel", "Fuse", "Metaspace", "Replace", "Strip"];
 const POST_PROCESSORS: &[&str] = &["ByteLevel", "TemplateProcessing"];
 
 /// Everything in the file but the vocabulary.
@@ -88,19 +64,9 @@ pub(super) fn load(json: &[u8]) -> Result<Tokenizer, TokenizerError> {
     let head: Head = serde_json::from_slice(json).map_err(|e| TokenizerError::Damaged(e.to_string()))?;
     head.model.check()?;
     let normalizers = stages("normalizer", &head.normalizer, "normalizers", NORMALIZERS)?;
-    let pre_tokenizers = stages(
-        "pre-tokenizer",
-        &head.pre_tokenizer,
-        "pretokenizers",
-        PRE_TOKENIZERS,
-    )?;
+    let pre_tokenizers = stages("pre-tokenizer", &head.pre_tokenizer, "pretokenizers", PRE_TOKENIZERS)?;
     let decoders = stages("decoder", &head.decoder, "decoders", DECODERS)?;
-    let processors = stages(
-        "post-processor",
-        &head.post_processor,
-        "processors",
-        POST_PROCESSORS,
-    )?;
+    let processors = stages("post-processor", &head.post_processor, "processors", POST_PROCESSORS)?;
     for stage in normalizers.iter().chain(&pre_tokenizers).chain(&decoders) {
         check_pattern(stage)?;
     }
@@ -108,13 +74,8 @@ pub(super) fn load(json: &[u8]) -> Result<Tokenizer, TokenizerError> {
 
     let bpe = Bpe::from_json(json)?;
     let pieces = pieces(&bpe, &head.added_tokens, spelling)?;
-    let surround = processors
-        .iter()
-        .find(|stage| kind_of(stage) == Some("TemplateProcessing"));
-    let surround = surround
-        .map(|stage| surround_of(stage, pieces.len()))
-        .transpose()?
-        .unwrap_or_default();
+    let surround = processors.iter().find(|stage| kind_of(stage) == Some("TemplateProcessing"));
+    let surround = surround.map(|stage| surround_of(stage, pieces.len())).transpose()?.unwrap_or_default();
     Ok(Tokenizer::assemble(Engine::Bpe(Box::new(bpe)), pieces, surround))
 }
 
@@ -125,18 +86,12 @@ impl ModelHead {
             return Err(unsupported(format!("a model of type {kind:?}"), "BPE"));
         }
         if self.dropout.is_some_and(|share| share != 0.0) {
-            return Err(unsupported(
-                "BPE with dropout, which encodes at random".to_owned(),
-                "no dropout",
-            ));
+            return Err(unsupported("BPE with dropout, which encodes at random".to_owned(), "no dropout"));
         }
         // The library cuts a subword prefix off without checking that it is there.
         for affix in [&self.continuing_subword_prefix, &self.end_of_word_suffix] {
             if affix.as_deref().is_some_and(|text| !text.is_empty()) {
-                return Err(unsupported(
-                    "BPE with a subword prefix or suffix".to_owned(),
-                    "none",
-                ));
+                return Err(unsupported("BPE with a subword prefix or suffix".to_owned(), "none"));
             }
         }
         Ok(())
@@ -144,10 +99,7 @@ impl ModelHead {
 }
 
 fn unsupported(what: String, supported: &str) -> TokenizerError {
-    TokenizerError::Unsupported {
-        what,
-        supported: supported.to_owned(),
-    }
+    TokenizerError::Unsupported { what, supported: supported.to_owned() }
 }
 
 fn kind_of(stage: &Value) -> Option<&str> {
@@ -175,10 +127,7 @@ fn stages<'a>(
             }
             Some(kind) if allowed.contains(&kind) => found.push(stage),
             Some(kind) => {
-                return Err(unsupported(
-                    format!("a {role} of type {kind:?}"),
-                    &allowed.join(", "),
-                ));
+                return Err(unsupported(format!("a {role} of type {kind:?}"), &allowed.join(", ")));
             }
             None => return Err(damaged(format!("a {role} has no \"type\""))),
         }
@@ -193,16 +142,8 @@ fn damaged(what: String) -> TokenizerError {
 /// The pattern of a `Split` or `Replace` stage and whether it is a regular expression.
 fn pattern_of(stage: &Value) -> Option<(&str, bool)> {
     let pattern = stage.get("pattern")?;
-    let literal = pattern
-        .get("String")
-        .and_then(Value::as_str)
-        .map(|text| (text, false));
-    literal.or_else(|| {
-        pattern
-            .get("Regex")
-            .and_then(Value::as_str)
-            .map(|text| (text, true))
-    })
+    let literal = pattern.get("String").and_then(Value::as_str).map(|text| (text, false));
+    literal.or_else(|| pattern.get("Regex").and_then(Value::as_str).map(|text| (text, true)))
 }
 
 fn check_pattern(stage: &Value) -> Result<(), TokenizerError> {
@@ -257,17 +198,10 @@ fn check_replace(stage: &Value) -> Result<(), TokenizerError> {
 /// Whether a `Strip` decoder takes one leading space away (true) or does nothing (false).
 fn check_strip(stage: &Value) -> Result<bool, TokenizerError> {
     let count = |key| stage.get(key).and_then(Value::as_u64).unwrap_or(0);
-    match (
-        stage.get("content").and_then(Value::as_str),
-        count("start"),
-        count("stop"),
-    ) {
+    match (stage.get("content").and_then(Value::as_str), count("start"), count("stop")) {
         (_, 0, 0) => Ok(false),
         (Some(" "), 1, 0) => Ok(true),
-        _ => Err(unsupported(
-            "a decoder that strips more than one leading space".to_owned(),
-            "one",
-        )),
+        _ => Err(unsupported("a decoder that strips more than one leading space".to_owned(), "one")),
     }
 }
 
@@ -279,26 +213,15 @@ fn metaspace_prepends(stage: &Value) -> bool {
 
 fn pieces(bpe: &Bpe, added: &[AddedToken], spelling: Spelling) -> Result<Pieces, TokenizerError> {
     let vocabulary = bpe.vocabulary();
-    let ids = vocabulary
-        .iter()
-        .map(|(_, id)| *id as usize + 1)
-        .max()
-        .unwrap_or(0);
+    let ids = vocabulary.iter().map(|(_, id)| *id as usize + 1).max().unwrap_or(0);
     check_limit("the highest id", ids, MAX_IDS)?;
     let mut table = vec![(PieceKind::Absent, ""); ids];
     for (token, id) in &vocabulary {
         table[*id as usize] = (PieceKind::Text, token);
     }
     for token in added {
-        let kind = if token.special {
-            PieceKind::Special
-        } else {
-            PieceKind::Added
-        };
-        if let Some(slot) = bpe
-            .id_of(&token.content)
-            .and_then(|id| table.get_mut(id as usize))
-        {
+        let kind = if token.special { PieceKind::Special } else { PieceKind::Added };
+        if let Some(slot) = bpe.id_of(&token.content).and_then(|id| table.get_mut(id as usize)) {
             *slot = (kind, &token.content);
         }
     }
@@ -315,11 +238,7 @@ fn surround_of(stage: &Value, vocab_size: usize) -> Result<Surround, TokenizerEr
         match part.pointer("/SpecialToken/id").and_then(Value::as_str) {
             None => after_text = true,
             Some(name) => {
-                let side = if after_text {
-                    &mut surround.suffix
-                } else {
-                    &mut surround.prefix
-                };
+                let side = if after_text { &mut surround.suffix } else { &mut surround.prefix };
                 side.extend(template_ids(stage, name, vocab_size)?);
             }
         }
@@ -333,15 +252,9 @@ fn surround_of(stage: &Value, vocab_size: usize) -> Result<Surround, TokenizerEr
 }
 
 fn template_ids(stage: &Value, name: &str, vocab_size: usize) -> Result<Vec<u32>, TokenizerError> {
-    let ids = stage
-        .get("special_tokens")
-        .and_then(|map| map.get(name)?.get("ids")?.as_array());
+    let ids = stage.get("special_tokens").and_then(|map| map.get(name)?.get("ids")?.as_array());
     let ids = ids.ok_or_else(|| damaged(format!("TemplateProcessing does not define {name:?}")))?;
-    let known = |id: &Value| {
-        id.as_u64()
-            .filter(|&id| id < vocab_size as u64)
-            .map(|id| id as u32)
-    };
+    let known = |id: &Value| id.as_u64().filter(|&id| id < vocab_size as u64).map(|id| id as u32);
     ids.iter()
         .map(|id| known(id).ok_or_else(|| damaged(format!("TemplateProcessing uses the unknown id {id}"))))
         .collect()

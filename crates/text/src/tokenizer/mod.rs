@@ -76,13 +76,7 @@ impl Tokenizer {
     }
 
     fn assemble(engine: Engine, pieces: Pieces, surround: Surround) -> Self {
-        Tokenizer {
-            engine,
-            pieces: Arc::new(pieces),
-            surround,
-            bos: None,
-            eos: None,
-        }
+        Tokenizer { engine, pieces: Arc::new(pieces), surround, bos: None, eos: None }
     }
 
     /// Names the ids that begin and end a text. `tokenizer.json` does not say which they are;

@@ -55,12 +55,7 @@ impl Pieces {
         spelling: Spelling,
         entries: impl Iterator<Item = (PieceKind, &'a str)>,
     ) -> Result<Self, TokenizerError> {
-        let mut pieces = Pieces {
-            bytes: Vec::new(),
-            ends: Vec::new(),
-            kinds: Vec::new(),
-            spelling,
-        };
+        let mut pieces = Pieces { bytes: Vec::new(), ends: Vec::new(), kinds: Vec::new(), spelling };
         for (kind, token) in entries {
             let kind = pieces.push(kind, token);
             pieces.kinds.push(kind);
@@ -81,8 +76,7 @@ impl Pieces {
                     self.bytes.push(byte);
                     return PieceKind::Byte;
                 }
-                self.bytes
-                    .extend_from_slice(token.replace(SPACE_MARK, " ").as_bytes());
+                self.bytes.extend_from_slice(token.replace(SPACE_MARK, " ").as_bytes());
             }
         }
         kind
@@ -112,9 +106,7 @@ impl Pieces {
 
     /// The text of `ids`. Bytes that are not UTF-8 become U+FFFD.
     pub(super) fn decode(&self, ids: &[u32], skip_special: bool) -> String {
-        let shown = ids
-            .iter()
-            .filter(|&&id| !(skip_special && self.kind(id) == PieceKind::Special));
+        let shown = ids.iter().filter(|&&id| !(skip_special && self.kind(id) == PieceKind::Special));
         match self.spelling {
             Spelling::ByteLevel => {
                 let bytes: Vec<u8> = shown.flat_map(|&id| self.bytes(id)).copied().collect();
@@ -175,13 +167,7 @@ mod tests {
 
     fn sentencepiece(tokens: &[&str]) -> Pieces {
         let entries = tokens.iter().map(|&t| (PieceKind::Text, t));
-        Pieces::build(
-            Spelling::SentencePiece {
-                strip_leading_space: true,
-            },
-            entries,
-        )
-        .unwrap()
+        Pieces::build(Spelling::SentencePiece { strip_leading_space: true }, entries).unwrap()
     }
 
     #[test]

@@ -133,18 +133,10 @@ const FAMILIES: &[Family] = &[
 /// The family called `name`; files from before names were stored count as `default`.
 pub(super) fn family(name: Option<&str>) -> Result<&'static Family, TokenizerError> {
     let name = name.unwrap_or("default");
-    FAMILIES
-        .iter()
-        .find(|family| family.names.contains(&name))
-        .ok_or_else(|| TokenizerError::Unsupported {
-            what: format!("the pre-tokenizer {name:?}"),
-            supported: FAMILIES
-                .iter()
-                .flat_map(|family| family.names)
-                .copied()
-                .collect::<Vec<_>>()
-                .join(", "),
-        })
+    FAMILIES.iter().find(|family| family.names.contains(&name)).ok_or_else(|| TokenizerError::Unsupported {
+        what: format!("the pre-tokenizer {name:?}"),
+        supported: FAMILIES.iter().flat_map(|family| family.names).copied().collect::<Vec<_>>().join(", "),
+    })
 }
 
 impl Family {
@@ -190,9 +182,6 @@ mod tests {
     #[test]
     fn an_unknown_name_is_refused_with_the_known_ones() {
         let message = family(Some("no-such")).err().unwrap().to_string();
-        assert!(
-            message.contains("no-such") && message.contains("llama-bpe"),
-            "{message}"
-        );
+        assert!(message.contains("no-such") && message.contains("llama-bpe"), "{message}");
     }
 }

@@ -60,9 +60,7 @@ impl Finder {
             .filter(|token| !token.text.is_empty())
             .map(|token| (token.text.as_str(), token.id))
             .unzip();
-        let automaton = AhoCorasick::builder()
-            .match_kind(MatchKind::LeftmostLongest)
-            .build(texts);
+        let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(texts);
         let automaton = automaton.map_err(|e| TokenizerError::Damaged(e.to_string()))?;
         Ok(Finder { automaton, ids })
     }
@@ -73,16 +71,8 @@ impl Spm {
         Ok(Spm {
             all_added: Finder::new(parts.added.iter())?,
             plain_added: Finder::new(parts.added.iter().filter(|token| !token.special))?,
-            added_ids: parts
-                .added
-                .into_iter()
-                .map(|token| (token.text, token.id))
-                .collect(),
-            mergeable: parts
-                .mergeable
-                .into_iter()
-                .map(|(text, id, score)| (text, (id, score)))
-                .collect(),
+            added_ids: parts.added.into_iter().map(|token| (token.text, token.id)).collect(),
+            mergeable: parts.mergeable.into_iter().map(|(text, id, score)| (text, (id, score))).collect(),
             bytes: parts.bytes,
             unknown: parts.unknown,
             add_space_prefix: parts.add_space_prefix,
@@ -96,11 +86,7 @@ impl Spm {
     }
 
     pub(super) fn encode(&self, text: &str, parse_special: bool) -> Vec<u32> {
-        let finder = if parse_special {
-            &self.all_added
-        } else {
-            &self.plain_added
-        };
+        let finder = if parse_special { &self.all_added } else { &self.plain_added };
         let mut ids = Vec::new();
         let mut done = 0;
         for found in finder.automaton.find_iter(text) {
@@ -160,9 +146,7 @@ struct Pair {
 
 impl Ord for Pair {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.score
-            .total_cmp(&other.score)
-            .then(other.left.cmp(&self.left))
+        self.score.total_cmp(&other.score).then(other.left.cmp(&self.left))
     }
 }
 
@@ -198,12 +182,7 @@ impl<'a> Merger<'a> {
             right: if i + 1 < count { i + 1 } else { NONE },
         };
         let symbols = text.char_indices().enumerate().map(symbol).collect();
-        Merger {
-            spm,
-            text,
-            symbols,
-            pairs: BinaryHeap::new(),
-        }
+        Merger { spm, text, symbols, pairs: BinaryHeap::new() }
     }
 
     fn run(mut self) -> impl Iterator<Item = &'a str> {
@@ -218,10 +197,7 @@ impl<'a> Merger<'a> {
             }
         }
         let text = self.text;
-        self.symbols
-            .into_iter()
-            .filter(|s| s.len > 0)
-            .map(move |s| &text[s.start..s.start + s.len])
+        self.symbols.into_iter().filter(|s| s.len > 0).map(move |s| &text[s.start..s.start + s.len])
     }
 
     /// Queues the pair if it is a token.
@@ -232,12 +208,7 @@ impl<'a> Merger<'a> {
         let start = self.symbols[left].start;
         let len = self.symbols[left].len + self.symbols[right].len;
         if let Some(&(_, score)) = self.spm.mergeable.get(&self.text[start..start + len]) {
-            self.pairs.push(Pair {
-                score,
-                left,
-                right,
-                len,
-            });
+            self.pairs.push(Pair { score, left, right, len });
         }
     }
 

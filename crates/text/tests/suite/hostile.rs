@@ -43,14 +43,8 @@ fn templates_that_never_end_or_grow_without_bound_are_stopped() {
 
 #[test]
 fn output_is_bounded() {
-    let result = render(&format!(
-        "{{% for a in range(2000) %}}{}{{% endfor %}}",
-        "x".repeat(1000)
-    ));
-    assert!(
-        matches!(&result, Err(TemplateError::Limit(why)) if why.contains("output")),
-        "{result:?}"
-    );
+    let result = render(&format!("{{% for a in range(2000) %}}{}{{% endfor %}}", "x".repeat(1000)));
+    assert!(matches!(&result, Err(TemplateError::Limit(why)) if why.contains("output")), "{result:?}");
 }
 
 #[test]
@@ -103,9 +97,7 @@ fn messages_nested_too_deep_are_refused() {
         content = json!([content]);
     }
     let messages = [json!({ "role": "user", "content": content })];
-    let result = ChatTemplate::new("{{ messages }}")
-        .unwrap()
-        .render(&Render::new(&messages));
+    let result = ChatTemplate::new("{{ messages }}").unwrap().render(&Render::new(&messages));
     assert!(matches!(result, Err(TemplateError::Limit(_))), "{result:?}");
 }
 
@@ -136,10 +128,7 @@ fn tokenizers_that_would_harm_the_library_are_refused() {
             "/pre_tokenizer",
             json!({"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated", "invert": false}),
         ),
-        (
-            "/normalizer",
-            json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
-        ),
+        ("/normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"})),
         ("/normalizer", nested("normalizers", 60)),
         ("/decoder", json!({"type": "WordPiece"})),
         ("/post_processor/processors/1/special_tokens", json!({})),
@@ -154,10 +143,7 @@ fn tokenizers_that_would_harm_the_library_are_refused() {
 }
 
 fn nested(children: &str, depth: usize) -> Value {
-    (0..depth).fold(
-        json!({"type": "NFC"}),
-        |inner, _| json!({"type": "Sequence", children: [inner]}),
-    )
+    (0..depth).fold(json!({"type": "NFC"}), |inner, _| json!({"type": "Sequence", children: [inner]}))
 }
 
 fn tokenizer_json() -> Value {
@@ -172,75 +158,31 @@ fn a_gguf_vocabulary_that_contradicts_itself_is_refused() {
         scores: Some(vec![0.0, f32::NAN]),
         ..GgufVocab::default()
     };
-    assert_eq!(
-        Tokenizer::from_gguf(&good).unwrap().encode("aa", false).unwrap(),
-        [1, 1]
-    );
+    assert_eq!(Tokenizer::from_gguf(&good).unwrap().encode("aa", false).unwrap(), [1, 1]);
     let bad = [
-        GgufVocab {
-            scores: None,
-            ..good.clone()
-        },
-        GgufVocab {
-            scores: Some(vec![0.0]),
-            ..good.clone()
-        },
-        GgufVocab {
-            token_types: Some(vec![1; 3]),
-            ..good.clone()
-        },
-        GgufVocab {
-            token_types: Some(vec![1, 6]),
-            ..good.clone()
-        },
-        GgufVocab {
-            bos: Some(2),
-            ..good.clone()
-        },
-        GgufVocab {
-            model: "gpt2".to_owned(),
-            ..good.clone()
-        },
-        GgufVocab {
-            model: "gpt2".to_owned(),
-            merges: Some(vec!["a".to_owned()]),
-            ..good.clone()
-        },
-        GgufVocab {
-            model: "gpt2".to_owned(),
-            merges: Some(vec!["a b".to_owned()]),
-            ..good.clone()
-        },
-        GgufVocab {
-            model: "bert".to_owned(),
-            ..good.clone()
-        },
+        GgufVocab { scores: None, ..good.clone() },
+        GgufVocab { scores: Some(vec![0.0]), ..good.clone() },
+        GgufVocab { token_types: Some(vec![1; 3]), ..good.clone() },
+        GgufVocab { token_types: Some(vec![1, 6]), ..good.clone() },
+        GgufVocab { bos: Some(2), ..good.clone() },
+        GgufVocab { model: "gpt2".to_owned(), ..good.clone() },
+        GgufVocab { model: "gpt2".to_owned(), merges: Some(vec!["a".to_owned()]), ..good.clone() },
+        GgufVocab { model: "gpt2".to_owned(), merges: Some(vec!["a b".to_owned()]), ..good.clone() },
+        GgufVocab { model: "bert".to_owned(), ..good.clone() },
     ];
     for vocab in bad {
         assert!(Tokenizer::from_gguf(&vocab).is_err(), "{vocab:?}");
     }
-    let unknown = GgufVocab {
-        model: "gpt2".to_owned(),
-        pre: Some("new".to_owned()),
-        merges: Some(Vec::new()),
-        ..good
-    };
-    assert!(matches!(
-        Tokenizer::from_gguf(&unknown),
-        Err(TokenizerError::Unsupported { .. })
-    ));
+    let unknown =
+        GgufVocab { model: "gpt2".to_owned(), pre: Some("new".to_owned()), merges: Some(Vec::new()), ..good };
+    assert!(matches!(Tokenizer::from_gguf(&unknown), Err(TokenizerError::Unsupported { .. })));
 }
 
 /// What the fuzz targets run, on every seed and on damaged forms of it.
 #[test]
 fn seeds_and_damaged_seeds_never_panic() {
-    for (folder, run) in [
-        ("tokenizer_json", try_tokenizer as fn(&[u8])),
-        ("chat_template", try_template),
-    ] {
-        let seeds = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../fuzz/seeds")
-            .join(folder);
+    for (folder, run) in [("tokenizer_json", try_tokenizer as fn(&[u8])), ("chat_template", try_template)] {
+        let seeds = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(folder);
         let mut count = 0;
         for entry in std::fs::read_dir(&seeds).unwrap_or_else(|e| panic!("{}: {e}", seeds.display())) {
             let path = entry.unwrap().path();
@@ -280,9 +222,7 @@ fn try_template(bytes: &[u8]) {
         json!({"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1.5}}}]}),
     ];
     if let Ok(template) = ChatTemplate::new(&source) {
-        let _ = template.render(&Render {
-            tools: Some(&[json!({"type": "function"})]),
-            ..Render::new(&messages)
-        });
+        let _ = template
+            .render(&Render { tools: Some(&[json!({"type": "function"})]), ..Render::new(&messages) });
     }
 }

@@ -20,10 +20,7 @@ fn folder(files: &[(&str, &str)]) -> TempDir {
 }
 
 fn render(model: &ModelText, tools: Option<&[Value]>) -> Result<String, ModelTextError> {
-    model.render(&Render {
-        tools,
-        ..Render::new(&[json!({"role": "user", "content": "hi"})])
-    })
+    model.render(&Render { tools, ..Render::new(&[json!({"role": "user", "content": "hi"})]) })
 }
 
 #[test]
@@ -39,20 +36,14 @@ fn a_folder_gives_tokenizer_template_and_end_tokens() {
     ]);
     let model = ModelText::open(folder.path()).unwrap();
     assert_eq!(render(&model, None).unwrap(), "<|begin_of_text|>hi");
-    assert_eq!(
-        (model.tokenizer().bos(), model.tokenizer().eos()),
-        (Some(1200), Some(1201))
-    );
+    assert_eq!((model.tokenizer().bos(), model.tokenizer().eos()), (Some(1200), Some(1201)));
     // 1204 is <|eot_id|>, which ends a turn though no file says so.
     assert_eq!(*model.end_tokens(), BTreeSet::from([1201, 1204, 1205]));
 }
 
 #[test]
 fn config_json_names_the_end_token_when_generation_config_does_not() {
-    let folder = folder(&[
-        ("generation_config.json", "{}"),
-        ("config.json", r#"{"eos_token_id": 7}"#),
-    ]);
+    let folder = folder(&[("generation_config.json", "{}"), ("config.json", r#"{"eos_token_id": 7}"#)]);
     assert!(ModelText::open(folder.path()).unwrap().end_tokens().contains(&7));
 }
 
@@ -72,10 +63,7 @@ fn a_model_without_a_usable_template_still_opens() {
     let without = ModelText::open(folder(&[]).path()).unwrap();
     assert!(matches!(render(&without, None), Err(ModelTextError::NoTemplate)));
     let broken = ModelText::open(folder(&[("chat_template.jinja", "{% if %}")]).path()).unwrap();
-    assert!(matches!(
-        render(&broken, None),
-        Err(ModelTextError::Template(TemplateError::Syntax(_)))
-    ));
+    assert!(matches!(render(&broken, None), Err(ModelTextError::Template(TemplateError::Syntax(_)))));
 }
 
 #[test]
@@ -84,26 +72,13 @@ fn damaged_files_are_named() {
         ("tokenizer.json", "{", "tokenizer.json"),
         ("tokenizer_config.json", "[]", "not a JSON object"),
         ("tokenizer_config.json", r#"{"bos_token": 5}"#, "\"bos_token\""),
-        (
-            "tokenizer_config.json",
-            r#"{"chat_template": [{"name": "x"}]}"#,
-            "\"chat_template\"",
-        ),
-        (
-            "generation_config.json",
-            r#"{"eos_token_id": "x"}"#,
-            "\"eos_token_id\"",
-        ),
+        ("tokenizer_config.json", r#"{"chat_template": [{"name": "x"}]}"#, "\"chat_template\""),
+        ("generation_config.json", r#"{"eos_token_id": "x"}"#, "\"eos_token_id\""),
         ("config.json", "nonsense", "config.json"),
     ];
     for (name, text, expected) in cases {
-        let message = ModelText::open(folder(&[(name, text)]).path())
-            .unwrap_err()
-            .to_string();
-        assert!(
-            message.contains(name) && message.contains(expected),
-            "{name}: {message}"
-        );
+        let message = ModelText::open(folder(&[(name, text)]).path()).unwrap_err().to_string();
+        assert!(message.contains(name) && message.contains(expected), "{name}: {message}");
     }
     let empty = tempfile::tempdir().unwrap();
     let message = ModelText::open(empty.path()).unwrap_err().to_string();
@@ -116,10 +91,7 @@ fn gguf_metadata_gives_the_same_kinds_of_things() {
     assert_eq!(model.bos_text(), Some("<|im_start|>"));
     assert_eq!(model.eos_text(), Some("<|im_end|>"));
     let id = |token| model.tokenizer().id_of(token).unwrap();
-    assert_eq!(
-        *model.end_tokens(),
-        BTreeSet::from([id("<|im_end|>"), id("<|endoftext|>")])
-    );
+    assert_eq!(*model.end_tokens(), BTreeSet::from([id("<|im_end|>"), id("<|endoftext|>")]));
     assert!(matches!(model.template(false), Err(ModelTextError::NoTemplate)));
     // In Harmony's format <|end|> ends a message, not the answer.
     let harmony = ModelText::open(&gguf("gpt_oss-trunc")).unwrap();

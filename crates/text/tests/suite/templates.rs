@@ -47,12 +47,7 @@ fn published_templates_render_as_the_reference_does() {
         sum.refused,
         sum.engine_failures
     );
-    assert!(
-        sum.wrong.is_empty(),
-        "{} wrong:\n{}",
-        sum.wrong.len(),
-        sum.wrong.join("\n")
-    );
+    assert!(sum.wrong.is_empty(), "{} wrong:\n{}", sum.wrong.len(), sum.wrong.join("\n"));
     assert!(sum.equal > 500, "only {} texts were compared", sum.equal);
 }
 
@@ -125,12 +120,6 @@ fn render_case(
 }
 
 fn describe(name: &str, case: &Value, got: &Result<String, TemplateError>) -> String {
-    let what = format!(
-        "{name} {} null={} kwargs={}",
-        case["conversation"], case["null"], case["kwargs"]
-    );
-    format!(
-        "{what}\n  expected {} {}\n  got      {got:?}",
-        case["text"], case["error"]
-    )
+    let what = format!("{name} {} null={} kwargs={}", case["conversation"], case["null"], case["kwargs"]);
+    format!("{what}\n  expected {} {}\n  got      {got:?}", case["text"], case["error"])
 }

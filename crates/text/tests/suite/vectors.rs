@@ -16,19 +16,11 @@ const JSON: [&str; 7] = [
     "llama2-style-own",
     "gemma-style-own",
 ];
-const BPE_GGUF: [&str; 5] = [
-    "smollm2-trunc",
-    "qwen3-trunc",
-    "gpt_oss-trunc",
-    "deepseek_v4-trunc",
-    "llama3-style-own",
-];
+const BPE_GGUF: [&str; 5] =
+    ["smollm2-trunc", "qwen3-trunc", "gpt_oss-trunc", "deepseek_v4-trunc", "llama3-style-own"];
 
 fn ids(value: &Value) -> Vec<u32> {
-    array(value)
-        .iter()
-        .map(|id| id.as_u64().unwrap() as u32)
-        .collect()
+    array(value).iter().map(|id| id.as_u64().unwrap() as u32).collect()
 }
 
 fn from_json(name: &str) -> Tokenizer {
@@ -44,10 +36,7 @@ fn from_gguf(name: &str) -> ModelText {
 fn strings() -> BTreeMap<String, String> {
     let strings = json(&fixtures().join("strings.json"));
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    array(&strings)
-        .iter()
-        .map(|string| (text(&string["id"]), text(&string["text"])))
-        .collect()
+    array(&strings).iter().map(|string| (text(&string["id"]), text(&string["text"]))).collect()
 }
 
 fn vectors(name: &str) -> Value {
@@ -70,9 +59,7 @@ fn differences(tokenizer: &Tokenizer, vectors: &Value) -> Vec<String> {
         for (skip, expected_text) in [(false, whole), (true, shown)] {
             let decoded = tokenizer.decode(&expected, skip);
             if decoded != expected_text {
-                wrong.push(format!(
-                    "{id} skip={skip}: decoded {decoded:?}, expected {expected_text:?}"
-                ));
+                wrong.push(format!("{id} skip={skip}: decoded {decoded:?}, expected {expected_text:?}"));
             }
         }
     }
@@ -81,12 +68,7 @@ fn differences(tokenizer: &Tokenizer, vectors: &Value) -> Vec<String> {
 
 fn assert_same(name: &str, tokenizer: &Tokenizer, vectors: &Value, count: usize) {
     let wrong = differences(tokenizer, vectors);
-    assert!(
-        wrong.is_empty(),
-        "{name}: {} differ\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    assert!(wrong.is_empty(), "{name}: {} differ\n{}", wrong.len(), wrong.join("\n"));
     assert_eq!(array(&vectors["cases"]).len(), count, "{name}");
 }
 
@@ -108,12 +90,7 @@ fn bpe_inside_gguf_gives_the_ids_of_its_tokenizer_json() {
 fn sentencepiece_inside_gguf_gives_the_ids_of_sentencepiece() {
     let model = from_gguf("llama2-style-own");
     let count = strings().keys().filter(|id| !id.starts_with("special_")).count();
-    assert_same(
-        "llama2-style-own-gguf",
-        model.tokenizer(),
-        &vectors("llama2-style-own-gguf"),
-        count,
-    );
+    assert_same("llama2-style-own-gguf", model.tokenizer(), &vectors("llama2-style-own-gguf"), count);
 }
 
 #[test]
@@ -121,21 +98,14 @@ fn special_tokens_are_added_around_a_text_as_the_file_says() {
     for name in JSON {
         let (tokenizer, vectors) = (from_json(name), vectors(name));
         let bare = tokenizer.encode("a b", false).unwrap();
-        let around = [
-            ids(&vectors["add_special_prefix"]),
-            bare,
-            ids(&vectors["add_special_suffix"]),
-        ]
-        .concat();
+        let around =
+            [ids(&vectors["add_special_prefix"]), bare, ids(&vectors["add_special_suffix"])].concat();
         assert_eq!(tokenizer.encode("a b", true).unwrap(), around, "{name}");
     }
     let llama2 = from_gguf("llama2-style-own");
     assert_eq!(llama2.tokenizer().encode("a", true).unwrap()[0], 1);
     let llama3 = from_gguf("llama3-style-own");
-    assert_eq!(
-        llama3.tokenizer().encode("a", true).unwrap()[0],
-        llama3.tokenizer().bos().unwrap()
-    );
+    assert_eq!(llama3.tokenizer().encode("a", true).unwrap()[0], llama3.tokenizer().bos().unwrap());
     let smollm2 = from_gguf("smollm2-trunc");
     assert_eq!(
         smollm2.tokenizer().encode("a", true).unwrap(),
@@ -179,10 +149,8 @@ fn streams_give_whole_characters_as_soon_as_they_are_certain() {
 /// Here `tokenizer.json` names an added token (`"\n\n"`) by an id that the library does not give it, because
 /// the vocabulary has the same text. The ids and texts follow the library; the bytes and lengths of these cases,
 /// which were taken from the file's ids, do not.
-const MISNUMBERED: [(&str, &str); 2] = [
-    ("gemma-style-own", "trailing_spaces"),
-    ("gemma-style-own", "newlines"),
-];
+const MISNUMBERED: [(&str, &str); 2] =
+    [("gemma-style-own", "trailing_spaces"), ("gemma-style-own", "newlines")];
 
 fn check_stream(name: &str, tokenizer: &Tokenizer, case: &Value) {
     let (ids, id) = (ids(&case["ids"]), case["id"].as_str().unwrap());
@@ -191,18 +159,11 @@ fn check_stream(name: &str, tokenizer: &Tokenizer, case: &Value) {
     if MISNUMBERED.contains(&(name, id)) {
         return;
     }
-    let bytes: Vec<u8> = ids
-        .iter()
-        .flat_map(|&id| tokenizer.token_bytes(id))
-        .copied()
-        .collect();
+    let bytes: Vec<u8> = ids.iter().flat_map(|&id| tokenizer.token_bytes(id)).copied().collect();
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, case["bytes_hex"].as_str().unwrap(), "{name} {id}");
 
-    let mut stream = tokenizer.stream(StreamOptions {
-        skip_special: false,
-        from_start: true,
-    });
+    let mut stream = tokenizer.stream(StreamOptions { skip_special: false, from_start: true });
     let (mut text, mut stripped) = (String::new(), 0);
     for (step, token) in ids.iter().enumerate() {
         let stable = case["stable_utf8_len"][step].as_u64().unwrap() as usize;

@@ -18,16 +18,8 @@ impl<'a> Cursor<'a> {
     /// Starts at the first of the file's bytes; no more than [`MAX_HEADER_BYTES`] of them can be read.
     pub(super) fn new(file: &'a [u8]) -> Self {
         match file.get(..MAX_HEADER_BYTES) {
-            Some(header) => Cursor {
-                header,
-                position: 0,
-                end: "the longest accepted header",
-            },
-            None => Cursor {
-                header: file,
-                position: 0,
-                end: "the file",
-            },
+            Some(header) => Cursor { header, position: 0, end: "the longest accepted header" },
+            None => Cursor { header: file, position: 0, end: "the file" },
         }
     }
 
@@ -42,17 +34,14 @@ impl<'a> Cursor<'a> {
 
     /// The next `len` bytes.
     pub(super) fn take(&mut self, len: u64, what: impl Display + Copy) -> Result<&'a [u8], Fault> {
-        let len = usize::try_from(len)
-            .ok()
-            .filter(|&len| len <= self.remaining())
-            .ok_or_else(|| {
-                Fault::damaged(format!(
-                    "{what} takes {len} bytes at byte {}, but {} ends {} bytes later",
-                    self.position,
-                    self.end,
-                    self.remaining()
-                ))
-            })?;
+        let len = usize::try_from(len).ok().filter(|&len| len <= self.remaining()).ok_or_else(|| {
+            Fault::damaged(format!(
+                "{what} takes {len} bytes at byte {}, but {} ends {} bytes later",
+                self.position,
+                self.end,
+                self.remaining()
+            ))
+        })?;
         let bytes = &self.header[self.position..self.position + len];
         self.position += len;
         Ok(bytes)

@@ -39,10 +39,7 @@ pub enum Value {
 
 /// An array of values of one type, as wide in memory as in the file.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(
-    missing_docs,
-    reason = "the variants are named after the element types of the format"
-)]
+#[expect(missing_docs, reason = "the variants are named after the element types of the format")]
 pub enum Array {
     U8(Vec<u8>),
     I8(Vec<i8>),
@@ -96,10 +93,7 @@ impl Metadata {
                 return Err(fail(Fault::damaged("the key is there twice")));
             }
         }
-        Ok(Metadata {
-            file: file.to_owned(),
-            values,
-        })
+        Ok(Metadata { file: file.to_owned(), values })
     }
 
     /// The file the metadata is from.
@@ -125,10 +119,7 @@ impl Metadata {
     /// The error for a key that the caller can't do without:
     /// `metadata.u64(key)?.ok_or_else(|| metadata.missing(key))?`.
     pub fn missing(&self, key: &str) -> WeightsError {
-        WeightsError::MissingKey {
-            file: self.file.clone(),
-            key: key.to_owned(),
-        }
+        WeightsError::MissingKey { file: self.file.clone(), key: key.to_owned() }
     }
 
     /// Text.
@@ -176,9 +167,7 @@ impl Metadata {
     /// # Errors
     /// [`WeightsError::WrongType`] when the value is not an array of integers that fit i64.
     pub fn integers(&self, key: &str) -> Result<Option<Vec<i64>>, WeightsError> {
-        self.typed(key, "an array of integers", |value| {
-            value.as_array()?.to_integers()
-        })
+        self.typed(key, "an array of integers", |value| value.as_array()?.to_integers())
     }
 
     /// An array of floats.
@@ -314,9 +303,7 @@ impl Array {
             value_type::STRING => Array::Strings(Strings::read(cursor)?),
             value_type::ARRAY => return Err(Fault::unsupported("arrays of arrays can't be read")),
             other => {
-                return Err(Fault::damaged(format!(
-                    "array element type {other} does not exist"
-                )));
+                return Err(Fault::damaged(format!("array element type {other} does not exist")));
             }
         })
     }
@@ -394,21 +381,14 @@ fn widen<T: Copy, U: From<T>>(values: &[T]) -> Vec<U> {
 fn numbers<const N: usize, T>(cursor: &mut Cursor<'_>, number: fn([u8; N]) -> T) -> Result<Vec<T>, Fault> {
     let count = cursor.count("array elements", N as u64)?;
     let bytes = cursor.take(count * N as u64, "the array")?;
-    Ok(bytes
-        .as_chunks::<N>()
-        .0
-        .iter()
-        .map(|&chunk| number(chunk))
-        .collect())
+    Ok(bytes.as_chunks::<N>().0.iter().map(|&chunk| number(chunk)).collect())
 }
 
 fn bool_from(byte: u8) -> Result<bool, Fault> {
     match byte {
         0 => Ok(false),
         1 => Ok(true),
-        other => Err(Fault::damaged(format!(
-            "a bool is the byte {other}; only 0 and 1 are allowed"
-        ))),
+        other => Err(Fault::damaged(format!("a bool is the byte {other}; only 0 and 1 are allowed"))),
     }
 }
 
@@ -418,9 +398,7 @@ impl Strings {
         let count = cursor.count("strings", LENGTH_BYTES)?;
         let mut strings = Strings::default();
         for index in 0..count {
-            strings
-                .text
-                .push_str(cursor.string(format_args!("string {index} of the array"))?);
+            strings.text.push_str(cursor.string(format_args!("string {index} of the array"))?);
             strings.ends.push(strings.text.len());
         }
         Ok(strings)

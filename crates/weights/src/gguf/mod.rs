@@ -81,12 +81,7 @@ pub fn parse(bytes: &[u8], file: &Path) -> Result<Gguf, WeightsError> {
         tensors.insert(line.name, entry)?;
     }
     tensors.check_overlaps()?;
-    Ok(Gguf {
-        version: preamble.version,
-        alignment,
-        metadata,
-        tensors,
-    })
+    Ok(Gguf { version: preamble.version, alignment, metadata, tensors })
 }
 
 struct Preamble {
@@ -107,20 +102,12 @@ impl Preamble {
         let tensors = cursor.count("tensors", MIN_TENSOR_BYTES)?;
         let keys = cursor.count("metadata keys", MIN_KEY_BYTES)?;
         if tensors > MAX_TENSORS {
-            return Err(Fault::damaged(format!(
-                "it lists {tensors} tensors; the limit is {MAX_TENSORS}"
-            )));
+            return Err(Fault::damaged(format!("it lists {tensors} tensors; the limit is {MAX_TENSORS}")));
         }
         if keys > MAX_KEYS {
-            return Err(Fault::damaged(format!(
-                "it lists {keys} metadata keys; the limit is {MAX_KEYS}"
-            )));
+            return Err(Fault::damaged(format!("it lists {keys} metadata keys; the limit is {MAX_KEYS}")));
         }
-        Ok(Preamble {
-            version,
-            tensors,
-            keys,
-        })
+        Ok(Preamble { version, tensors, keys })
     }
 }
 
@@ -168,9 +155,7 @@ impl Line {
     fn read(cursor: &mut Cursor<'_>, name: &str) -> Result<Self, Fault> {
         let rank = cursor.u32("the number of dimensions")?;
         if rank > MAX_GGML_DIMS {
-            return Err(Fault::damaged(format!(
-                "it has {rank} dimensions; the limit is {MAX_GGML_DIMS}"
-            )));
+            return Err(Fault::damaged(format!("it has {rank} dimensions; the limit is {MAX_GGML_DIMS}")));
         }
         let mut dims = Vec::new();
         for _ in 0..rank {
@@ -180,21 +165,13 @@ impl Line {
         let shape = Shape::new(dims.into_iter().rev())?;
         let ggml_type = cursor.u32("the element type")?;
         let offset = cursor.u64("the offset")?;
-        Ok(Line {
-            name: name.to_owned(),
-            shape,
-            ggml_type,
-            offset,
-        })
+        Ok(Line { name: name.to_owned(), shape, ggml_type, offset })
     }
 
     /// Finds the tensor's bytes in the file.
     fn place(&self, data_start: usize, alignment: usize, file_len: usize) -> Result<Entry, Fault> {
         if !self.offset.is_multiple_of(alignment as u64) {
-            let what = format!(
-                "its offset {} is not a multiple of the alignment {alignment}",
-                self.offset
-            );
+            let what = format!("its offset {} is not a multiple of the alignment {alignment}", self.offset);
             return Err(Fault::damaged(what));
         }
         let element = ggml::element(self.ggml_type);
@@ -202,12 +179,8 @@ impl Line {
             Element::Known(dtype) => self.shape.bytes(dtype)?,
             Element::Foreign(_) => 0,
         };
-        let start = usize::try_from(self.offset)
-            .ok()
-            .and_then(|offset| data_start.checked_add(offset));
-        let end = start
-            .and_then(|start| start.checked_add(len))
-            .filter(|&end| end <= file_len);
+        let start = usize::try_from(self.offset).ok().and_then(|offset| data_start.checked_add(offset));
+        let end = start.and_then(|start| start.checked_add(len)).filter(|&end| end <= file_len);
         let Some((start, end)) = start.zip(end) else {
             let what = format!(
                 "its {len} bytes at offset {} of the data (which starts at byte {data_start}) reach past the \
@@ -216,10 +189,6 @@ impl Line {
             );
             return Err(Fault::damaged(what));
         };
-        Ok(Entry {
-            element,
-            shape: self.shape,
-            bytes: start..end,
-        })
+        Ok(Entry { element, shape: self.shape, bytes: start..end })
     }
 }

@@ -33,23 +33,14 @@ fn a_gguf_file_opens() {
     let folder = folder(&[("m.GGUF", &GgufFile::sample().bytes())]);
     let path = folder.path().join("m.GGUF");
     let checkpoint = Checkpoint::open(&path).expect("valid");
-    assert_eq!(
-        (checkpoint.kind(), checkpoint.path()),
-        (Kind::Gguf, path.as_path())
-    );
+    assert_eq!((checkpoint.kind(), checkpoint.path()), (Kind::Gguf, path.as_path()));
     assert!(checkpoint.config().is_none() && checkpoint.folder().is_none());
     let metadata = checkpoint.metadata().expect("GGUF has it");
     assert_eq!(metadata.str("general.architecture").expect("text"), Some("llama"));
     assert_eq!(checkpoint.tensors().len(), 4);
     let embedding = checkpoint.tensor("token_embd.weight").expect("there");
-    assert_eq!(
-        (embedding.bytes(), embedding.file()),
-        (&pattern(54)[..], path.as_path())
-    );
-    let missing = checkpoint
-        .tensor("output.weight")
-        .expect_err("absent")
-        .to_string();
+    assert_eq!((embedding.bytes(), embedding.file()), (&pattern(54)[..], path.as_path()));
+    let missing = checkpoint.tensor("output.weight").expect_err("absent").to_string();
     assert_message("missing", &missing, &["m.GGUF", "no tensor `output.weight`"]);
 }
 
@@ -61,11 +52,7 @@ fn listing_a_gguf_file_goes_on_after_a_tensor_of_unknown_type() {
     let checkpoint = Checkpoint::open(&folder.path().join("m.gguf")).expect("opening is fine");
     let errors: Vec<_> = checkpoint.tensors().filter_map(Result::err).collect();
     assert_eq!((errors.len(), checkpoint.names().len()), (1, 4));
-    assert_message(
-        "listed",
-        &errors[0].to_string(),
-        &["m.gguf", "`output_norm.weight`", "IQ4_XS"],
-    );
+    assert_message("listed", &errors[0].to_string(), &["m.gguf", "`output_norm.weight`", "IQ4_XS"]);
 }
 
 #[test]
@@ -90,16 +77,9 @@ fn a_checkpoint_in_several_files_opens() {
     let checkpoint = Checkpoint::open(folder.path()).expect("valid");
     assert_eq!(checkpoint.names().collect::<Vec<_>>(), ["a", "b"]);
     let b = checkpoint.tensor("b").expect("there");
-    assert_eq!(
-        (b.bytes(), b.file()),
-        (&[3, 4][..], folder.path().join("two.safetensors").as_path())
-    );
+    assert_eq!((b.bytes(), b.file()), (&[3, 4][..], folder.path().join("two.safetensors").as_path()));
     let missing = checkpoint.tensor("c").expect_err("absent").to_string();
-    assert_message(
-        "missing",
-        &missing,
-        &[&folder.path().display().to_string(), "no tensor `c`"],
-    );
+    assert_message("missing", &missing, &[&folder.path().display().to_string(), "no tensor `c`"]);
 }
 
 #[cfg(unix)]
@@ -121,56 +101,20 @@ fn a_damaged_index_is_refused() {
         ("", &["not a valid index"]),
         ("{}", &["not a valid index", "weight_map"]),
         (r#"{"weight_map":[]}"#, &["not a valid index"]),
-        (
-            r#"{"weight_map":{"a":7}}"#,
-            &["tensor `a`", "file name is malformed"],
-        ),
-        (
-            r#"{"weight_map":{"a":"one.safetensors","a":"one.safetensors"}}"#,
-            &["`a`", "twice"],
-        ),
-        (
-            r#"{"weight_map":{"a":"../one.safetensors"}}"#,
-            &["tensor `a`", "`../one.safetensors`", outside],
-        ),
-        (
-            r#"{"weight_map":{"a":"/etc/one.safetensors"}}"#,
-            &["tensor `a`", outside],
-        ),
-        (
-            r#"{"weight_map":{"a":"sub/one.safetensors"}}"#,
-            &["tensor `a`", outside],
-        ),
-        (
-            r#"{"weight_map":{"a":"./one.safetensors"}}"#,
-            &["tensor `a`", outside],
-        ),
-        (
-            r#"{"weight_map":{"a":"one.safetensors/"}}"#,
-            &["tensor `a`", outside],
-        ),
-        (
-            r#"{"weight_map":{"a":"..\\one.safetensors"}}"#,
-            &["tensor `a`", outside],
-        ),
-        (
-            r#"{"weight_map":{"a":"C:one.safetensors"}}"#,
-            &["tensor `a`", outside],
-        ),
-        (
-            r#"{"weight_map":{"a":"a\u0000.safetensors"}}"#,
-            &["tensor `a`", outside],
-        ),
+        (r#"{"weight_map":{"a":7}}"#, &["tensor `a`", "file name is malformed"]),
+        (r#"{"weight_map":{"a":"one.safetensors","a":"one.safetensors"}}"#, &["`a`", "twice"]),
+        (r#"{"weight_map":{"a":"../one.safetensors"}}"#, &["tensor `a`", "`../one.safetensors`", outside]),
+        (r#"{"weight_map":{"a":"/etc/one.safetensors"}}"#, &["tensor `a`", outside]),
+        (r#"{"weight_map":{"a":"sub/one.safetensors"}}"#, &["tensor `a`", outside]),
+        (r#"{"weight_map":{"a":"./one.safetensors"}}"#, &["tensor `a`", outside]),
+        (r#"{"weight_map":{"a":"one.safetensors/"}}"#, &["tensor `a`", outside]),
+        (r#"{"weight_map":{"a":"..\\one.safetensors"}}"#, &["tensor `a`", outside]),
+        (r#"{"weight_map":{"a":"C:one.safetensors"}}"#, &["tensor `a`", outside]),
+        (r#"{"weight_map":{"a":"a\u0000.safetensors"}}"#, &["tensor `a`", outside]),
         (r#"{"weight_map":{"a":".."}}"#, &["tensor `a`", outside]),
         (r#"{"weight_map":{"a":""}}"#, &["tensor `a`", outside]),
-        (
-            r#"{"weight_map":{"a":"config.json"}}"#,
-            &["tensor `a`", "not a .safetensors file"],
-        ),
-        (
-            r#"{"weight_map":{"b":"one.safetensors"}}"#,
-            &["tensor `b`", "is in one.safetensors, but it isn't"],
-        ),
+        (r#"{"weight_map":{"a":"config.json"}}"#, &["tensor `a`", "not a .safetensors file"]),
+        (r#"{"weight_map":{"b":"one.safetensors"}}"#, &["tensor `b`", "is in one.safetensors, but it isn't"]),
     ];
     for (index, parts) in cases {
         let folder = folder(&[
@@ -187,45 +131,23 @@ fn a_damaged_index_is_refused() {
 #[test]
 fn a_missing_or_damaged_shard_is_named() {
     let index = br#"{"weight_map":{"a":"one.safetensors","b":"two.safetensors"}}"#;
-    let mut files: Vec<(&str, &[u8])> = vec![
-        ("config.json", CONFIG.as_bytes()),
-        ("model.safetensors.index.json", index),
-    ];
+    let mut files: Vec<(&str, &[u8])> =
+        vec![("config.json", CONFIG.as_bytes()), ("model.safetensors.index.json", index)];
     let one = shard("a", [1, 2]);
     files.push(("one.safetensors", &one));
-    assert_message(
-        "missing",
-        &error_of(folder(&files).path()),
-        &["can't open", "two.safetensors"],
-    );
+    assert_message("missing", &error_of(folder(&files).path()), &["can't open", "two.safetensors"]);
     files.push(("two.safetensors", b""));
-    assert_message(
-        "empty",
-        &error_of(folder(&files).path()),
-        &["two.safetensors", "the file is empty"],
-    );
+    assert_message("empty", &error_of(folder(&files).path()), &["two.safetensors", "the file is empty"]);
     files.push(("two.safetensors", &one[..one.len() - 1]));
-    assert_message(
-        "cut",
-        &error_of(folder(&files).path()),
-        &["two.safetensors", "tensor `a`", "0..2"],
-    );
+    assert_message("cut", &error_of(folder(&files).path()), &["two.safetensors", "tensor `a`", "0..2"]);
 }
 
 #[test]
 fn what_is_no_checkpoint_says_what_would_be_one() {
     let weights = support::safetensors(SAFETENSORS_HEADER, &pattern(44));
     let empty = folder(&[]);
-    assert_message(
-        "empty folder",
-        &error_of(empty.path()),
-        &["no config.json", ".gguf"],
-    );
-    assert_message(
-        "nothing there",
-        &error_of(&empty.path().join("x")),
-        &["can't open", "x"],
-    );
+    assert_message("empty folder", &error_of(empty.path()), &["no config.json", ".gguf"]);
+    assert_message("nothing there", &error_of(&empty.path().join("x")), &["can't open", "x"]);
     let no_weights = folder(&[("config.json", CONFIG.as_bytes()), ("pytorch_model.bin", b"x")]);
     assert_message("no weights", &error_of(no_weights.path()), &["only safetensors"]);
     let other_file = folder(&[("model.safetensors", &weights)]);
@@ -237,11 +159,7 @@ fn what_is_no_checkpoint_says_what_would_be_one() {
     );
     let folder_for_file = folder(&[("config.json", CONFIG.as_bytes())]);
     fs::create_dir(folder_for_file.path().join("model.safetensors")).expect("made");
-    assert_message(
-        "a folder inside",
-        &error_of(folder_for_file.path()),
-        &["not a regular file"],
-    );
+    assert_message("a folder inside", &error_of(folder_for_file.path()), &["not a regular file"]);
 }
 
 #[test]
@@ -249,17 +167,10 @@ fn a_damaged_config_is_refused() {
     let weights = support::safetensors(SAFETENSORS_HEADER, &pattern(44));
     let long = format!(r#"{{"a":"{}"}}"#, "x".repeat(4 << 20));
     let deep = "[".repeat(100_000);
-    let cases = [
-        ("[1]", "not a JSON object"),
-        ("{", "not valid JSON"),
-        (&deep, "not valid JSON"),
-        (&long, "longer"),
-    ];
+    let cases =
+        [("[1]", "not a JSON object"), ("{", "not valid JSON"), (&deep, "not valid JSON"), (&long, "longer")];
     for (config, part) in cases {
-        let folder = folder(&[
-            ("config.json", config.as_bytes()),
-            ("model.safetensors", &weights),
-        ]);
+        let folder = folder(&[("config.json", config.as_bytes()), ("model.safetensors", &weights)]);
         assert_message(part, &error_of(folder.path()), &["config.json", part]);
     }
 }
@@ -277,15 +188,10 @@ fn only_the_rows_asked_for_are_read() {
     let header = format!(r#"{{"w":{{"dtype":"F32","shape":[{rows},16384],"data_offsets":[0,{bytes}]}}}}"#);
     fs::write(&path, support::safetensors(&header, &[])).expect("written");
     let file = fs::OpenOptions::new().write(true).open(&path).expect("opened");
-    file.set_len((8 + header.len() + bytes) as u64)
-        .expect("a sparse file");
+    file.set_len((8 + header.len() + bytes) as u64).expect("a sparse file");
     assert!(file.metadata().expect("facts").blocks() < 1 << 10);
 
     let checkpoint = Checkpoint::open(folder.path()).expect("valid");
-    let last = checkpoint
-        .tensor("w")
-        .expect("there")
-        .rows(rows - 1..rows)
-        .expect("inside");
+    let last = checkpoint.tensor("w").expect("there").rows(rows - 1..rows).expect("inside");
     assert_eq!(last.to_f32_vec().expect("floats"), vec![0.0; 16384]);
 }

@@ -131,26 +131,17 @@ proptest! {
 fn memory_stays_in_proportion() {
     let many = 1 << 20;
     let mut file = GgufFile::sample();
-    file.set_key(
-        "empty strings",
-        array_value(number::VALUE_STRING, many, &string("").repeat(many as usize)),
-    );
+    file.set_key("empty strings", array_value(number::VALUE_STRING, many, &string("").repeat(many as usize)));
     let strings = file.bytes();
 
     let mut file = GgufFile::sample();
     file.key_count = Some(1 << 16);
-    file.keys = (0..1 << 16)
-        .map(|i| (format!("{i:x}"), vec![0, 0, 0, 0, 1]))
-        .collect();
+    file.keys = (0..1 << 16).map(|i| (format!("{i:x}"), vec![0, 0, 0, 0, 1])).collect();
     let keys = file.bytes();
 
     for (what, bytes) in [("strings", strings), ("keys", keys)] {
         let peak = peak_of(|| drop(gguf::parse(&bytes, Path::new("f.gguf")).expect("valid")));
-        assert!(
-            peak <= limit(bytes.len()),
-            "{what}: {peak} bytes for a file of {}",
-            bytes.len()
-        );
+        assert!(peak <= limit(bytes.len()), "{what}: {peak} bytes for a file of {}", bytes.len());
     }
 
     let dims = "1,".repeat(1 << 20);
@@ -162,10 +153,6 @@ fn memory_stays_in_proportion() {
     for (what, text, data) in [("long shape", long_shape, 1), ("lines", many_lines, 0)] {
         let bytes = support::safetensors(&text, &pattern(data));
         let peak = peak_of(|| read_safetensors(&bytes));
-        assert!(
-            peak <= limit(bytes.len()),
-            "{what}: {peak} bytes for a file of {}",
-            bytes.len()
-        );
+        assert!(peak <= limit(bytes.len()), "{what}: {peak} bytes for a file of {}", bytes.len());
     }
 }

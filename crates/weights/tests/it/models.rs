@@ -28,32 +28,16 @@ fn tiny_models_have_the_tensors_their_notes_list() {
     for name in ["llama", "mistral", "qwen2", "qwen3"] {
         let folder = fixtures().join(name);
         let checkpoint = Checkpoint::open(&folder).expect(name);
-        assert_eq!(
-            (checkpoint.kind(), checkpoint.folder()),
-            (Kind::HuggingFace, Some(folder.as_path()))
-        );
+        assert_eq!((checkpoint.kind(), checkpoint.folder()), (Kind::HuggingFace, Some(folder.as_path())));
         let config = checkpoint.config().expect("a folder has one");
         assert_eq!(config["model_type"], name);
         assert!(checkpoint.metadata().is_none());
 
-        let views = checkpoint
-            .tensors()
-            .map(|view| view.expect("a known type"))
-            .collect::<Vec<_>>();
-        let found: serde_json::Map<_, _> = views
-            .iter()
-            .map(|v| (v.name().to_owned(), described(v)))
-            .collect();
-        assert_eq!(
-            serde_json::Value::Object(found),
-            reference_json(&folder)["tensors"],
-            "{name}"
-        );
-        assert_eq!(
-            checkpoint.contains("lm_head.weight"),
-            config["tie_word_embeddings"] == false,
-            "{name}"
-        );
+        let views = checkpoint.tensors().map(|view| view.expect("a known type")).collect::<Vec<_>>();
+        let found: serde_json::Map<_, _> =
+            views.iter().map(|v| (v.name().to_owned(), described(v))).collect();
+        assert_eq!(serde_json::Value::Object(found), reference_json(&folder)["tensors"], "{name}");
+        assert_eq!(checkpoint.contains("lm_head.weight"), config["tie_word_embeddings"] == false, "{name}");
     }
 }
 
@@ -63,33 +47,18 @@ fn embedding_rows_are_the_reference_runs() {
     for name in ["llama", "mistral", "qwen2", "qwen3"] {
         let folder = fixtures().join(name);
         let checkpoint = Checkpoint::open(&folder).expect(name);
-        let embedding = checkpoint
-            .tensor("model.embed_tokens.weight")
-            .expect("every model has one");
+        let embedding = checkpoint.tensor("model.embed_tokens.weight").expect("every model has one");
 
         let reference = folder.join("reference.safetensors");
         let bytes = fs::read(&reference).expect("readable");
         let header = safetensors::parse_header(&bytes, &reference).expect("valid");
-        let expected = header
-            .tensors
-            .view("seq1.embed", &bytes)
-            .expect("listed")
-            .to_f32_vec()
-            .expect("f32");
+        let expected = header.tensors.view("seq1.embed", &bytes).expect("listed").to_f32_vec().expect("f32");
 
         let ids = &reference_json(&folder)["sequences"][1]["input_ids"];
-        let ids = ids
-            .as_array()
-            .expect("a list")
-            .iter()
-            .map(|id| id.as_u64().expect("an id") as usize);
+        let ids = ids.as_array().expect("a list").iter().map(|id| id.as_u64().expect("an id") as usize);
         let found: Vec<f32> = ids
             .flat_map(|id| {
-                embedding
-                    .rows(id..id + 1)
-                    .expect("in the vocabulary")
-                    .to_f32_vec()
-                    .expect("floats")
+                embedding.rows(id..id + 1).expect("in the vocabulary").to_f32_vec().expect("floats")
             })
             .collect();
         assert_eq!(found, expected, "{name}");

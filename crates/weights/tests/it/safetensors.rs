@@ -18,21 +18,12 @@ fn a_file_reads_back_as_written() {
     let bytes = safetensors(SAFETENSORS_HEADER, &data);
     let header = parse(&bytes).expect("valid");
     assert_eq!(header.metadata.get("format").map(String::as_str), Some("pt"));
-    assert_eq!(
-        header.tensors.names().collect::<Vec<_>>(),
-        ["ids", "norm", "proj"]
-    );
+    assert_eq!(header.tensors.names().collect::<Vec<_>>(), ["ids", "norm", "proj"]);
     let proj = header.tensors.view("proj", &bytes).expect("listed");
-    assert_eq!(
-        (proj.dtype(), proj.shape(), proj.bytes()),
-        (DType::BF16, &[4, 3][..], &data[..24])
-    );
+    assert_eq!((proj.dtype(), proj.shape(), proj.bytes()), (DType::BF16, &[4, 3][..], &data[..24]));
     assert_eq!(proj.rows(1..3).expect("inside").bytes(), &data[6..18]);
     let ids = header.tensors.view("ids", &bytes).expect("listed");
-    assert_eq!(
-        (ids.dtype(), ids.shape(), ids.rows_count()),
-        (DType::I64, &[][..], 1)
-    );
+    assert_eq!((ids.dtype(), ids.shape(), ids.rows_count()), (DType::I64, &[][..], 1));
 }
 
 #[test]
@@ -63,54 +54,21 @@ const DAMAGE: &[(&str, &[&str])] = &[
     ("{", &["header", "not valid JSON"]),
     ("{}x", &["header", "not valid JSON"]),
     (r#"{"a":7}"#, &["tensor `a`", "malformed"]),
-    (
-        r#"{"a":{"shape":[8],"data_offsets":[0,8]}}"#,
-        &["tensor `a`", "malformed", "dtype"],
-    ),
-    (
-        r#"{"a":{"dtype":"U8","data_offsets":[0,8]}}"#,
-        &["tensor `a`", "malformed", "shape"],
-    ),
-    (
-        r#"{"a":{"dtype":"U8","shape":[8]}}"#,
-        &["tensor `a`", "malformed", "data_offsets"],
-    ),
-    (
-        r#"{"a":{"dtype":"U8","dtype":"U8","shape":[8],"data_offsets":[0,8]}}"#,
-        &["tensor `a`", "duplicate"],
-    ),
-    (
-        r#"{"a":{"dtype":"U8","shape":8,"data_offsets":[0,8]}}"#,
-        &["tensor `a`", "a list of dimensions"],
-    ),
-    (
-        r#"{"a":{"dtype":"U8","shape":[-8],"data_offsets":[0,8]}}"#,
-        &["tensor `a`", "-8"],
-    ),
-    (
-        r#"{"a":{"dtype":"U8","shape":[8.0],"data_offsets":[0,8]}}"#,
-        &["tensor `a`", "8.0"],
-    ),
+    (r#"{"a":{"shape":[8],"data_offsets":[0,8]}}"#, &["tensor `a`", "malformed", "dtype"]),
+    (r#"{"a":{"dtype":"U8","data_offsets":[0,8]}}"#, &["tensor `a`", "malformed", "shape"]),
+    (r#"{"a":{"dtype":"U8","shape":[8]}}"#, &["tensor `a`", "malformed", "data_offsets"]),
+    (r#"{"a":{"dtype":"U8","dtype":"U8","shape":[8],"data_offsets":[0,8]}}"#, &["tensor `a`", "duplicate"]),
+    (r#"{"a":{"dtype":"U8","shape":8,"data_offsets":[0,8]}}"#, &["tensor `a`", "a list of dimensions"]),
+    (r#"{"a":{"dtype":"U8","shape":[-8],"data_offsets":[0,8]}}"#, &["tensor `a`", "-8"]),
+    (r#"{"a":{"dtype":"U8","shape":[8.0],"data_offsets":[0,8]}}"#, &["tensor `a`", "8.0"]),
     (
         r#"{"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,8],"data_offsets":[0,8]}}"#,
         &["`a`", "more than 8 dimensions"],
     ),
-    (
-        r#"{"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8,8]}}"#,
-        &["tensor `a`", "malformed"],
-    ),
-    (
-        r#"{"a":{"dtype":"U8","shape":[8],"data_offsets":[0]}}"#,
-        &["tensor `a`", "malformed"],
-    ),
-    (
-        r#"{"a":{"dtype":"U8","shape":[8],"data_offsets":[8,0]}}"#,
-        &["tensor `a`", "8..0"],
-    ),
-    (
-        r#"{"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}}"#,
-        &["tensor `a`", "0..9", "8 bytes of data"],
-    ),
+    (r#"{"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8,8]}}"#, &["tensor `a`", "malformed"]),
+    (r#"{"a":{"dtype":"U8","shape":[8],"data_offsets":[0]}}"#, &["tensor `a`", "malformed"]),
+    (r#"{"a":{"dtype":"U8","shape":[8],"data_offsets":[8,0]}}"#, &["tensor `a`", "8..0"]),
+    (r#"{"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}}"#, &["tensor `a`", "0..9", "8 bytes of data"]),
     (
         r#"{"a":{"dtype":"U8","shape":[8],"data_offsets":[18446744073709551608,18446744073709551615]}}"#,
         &["tensor `a`", "not within"],
@@ -146,22 +104,10 @@ const DAMAGE: &[(&str, &[&str])] = &[
             "b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}}"#,
         &["tensor `b`", "2 bytes before it belong to no tensor"],
     ),
-    (
-        r#"{"a":{"dtype":"U8","shape":[7],"data_offsets":[0,7]}}"#,
-        &["the last 1 bytes belong to no tensor"],
-    ),
-    (
-        r#"{"__metadata__":{"n":7}}"#,
-        &["header", "__metadata__ is not an object of strings"],
-    ),
-    (
-        r#"{"__metadata__":7}"#,
-        &["header", "__metadata__ is not an object of strings"],
-    ),
-    (
-        r#"{"__metadata__":{},"__metadata__":{}}"#,
-        &["header", "`__metadata__`", "twice"],
-    ),
+    (r#"{"a":{"dtype":"U8","shape":[7],"data_offsets":[0,7]}}"#, &["the last 1 bytes belong to no tensor"]),
+    (r#"{"__metadata__":{"n":7}}"#, &["header", "__metadata__ is not an object of strings"]),
+    (r#"{"__metadata__":7}"#, &["header", "__metadata__ is not an object of strings"]),
+    (r#"{"__metadata__":{},"__metadata__":{}}"#, &["header", "`__metadata__`", "twice"]),
 ];
 
 #[test]
@@ -183,10 +129,7 @@ fn damaged_lengths_are_named() {
     let cases: [(&[u8], &str); 5] = [
         (b"", "the file has 0 bytes"),
         (b"1234567", "the file has 7 bytes"),
-        (
-            &u64::MAX.to_le_bytes(),
-            "a header of 18446744073709551615 bytes; the limit is 100000000",
-        ),
+        (&u64::MAX.to_le_bytes(), "a header of 18446744073709551615 bytes; the limit is 100000000"),
         (&100_000_001_u64.to_le_bytes(), "the limit is 100000000"),
         (
             &[[3, 0, 0, 0, 0, 0, 0, 0], *b"{}      "].concat()[..10],
@@ -194,18 +137,10 @@ fn damaged_lengths_are_named() {
         ),
     ];
     for (bytes, part) in cases {
-        assert_message(
-            part,
-            &parse(bytes).expect_err("damaged").to_string(),
-            &[FILE, "header", part],
-        );
+        assert_message(part, &parse(bytes).expect_err("damaged").to_string(), &[FILE, "header", part]);
     }
     let not_text = [&1_u64.to_le_bytes()[..], &[0xff]].concat();
-    assert_message(
-        "UTF-8",
-        &parse(&not_text).expect_err("damaged").to_string(),
-        &[FILE, "not UTF-8"],
-    );
+    assert_message("UTF-8", &parse(&not_text).expect_err("damaged").to_string(), &[FILE, "not UTF-8"]);
 }
 
 #[test]

@@ -28,14 +28,7 @@ pub(crate) struct GgufTensor {
 impl GgufTensor {
     pub(crate) fn new(name: &str, dims: &[u64], ggml_type: u32, offset: u64) -> Self {
         let name = name.as_bytes().to_vec();
-        GgufTensor {
-            name,
-            name_len: None,
-            rank: None,
-            dims: dims.to_vec(),
-            ggml_type,
-            offset,
-        }
+        GgufTensor { name, name_len: None, rank: None, dims: dims.to_vec(), ggml_type, offset }
     }
 }
 
@@ -66,10 +59,7 @@ pub(crate) fn string_value(text: &str) -> Vec<u8> {
 
 /// An array: element type and count, then the elements' bytes as they are.
 pub(crate) fn array_value(element_type: u32, count: u64, bytes: &[u8]) -> Vec<u8> {
-    value(
-        number::VALUE_ARRAY,
-        &[&element_type.to_le_bytes()[..], &count.to_le_bytes(), bytes].concat(),
-    )
+    value(number::VALUE_ARRAY, &[&element_type.to_le_bytes()[..], &count.to_le_bytes(), bytes].concat())
 }
 
 pub(crate) fn string(text: &str) -> Vec<u8> {
@@ -85,29 +75,14 @@ impl GgufFile {
     /// A valid file: a few keys of each kind, and four tensors with gaps of padding between them.
     pub(crate) fn sample() -> Self {
         let tokens = [string("<s>"), string("é"), string("")].concat();
-        let scores: Vec<u8> = [0.0_f32, -1.5, -2.0]
-            .iter()
-            .flat_map(|score| score.to_le_bytes())
-            .collect();
+        let scores: Vec<u8> = [0.0_f32, -1.5, -2.0].iter().flat_map(|score| score.to_le_bytes()).collect();
         let keys = [
             ("general.architecture", string_value("llama")),
-            (
-                "general.alignment",
-                value(number::VALUE_U32, &32_u32.to_le_bytes()),
-            ),
-            (
-                "llama.attention.layer_norm_rms_epsilon",
-                value(number::VALUE_F32, &1e-5_f32.to_le_bytes()),
-            ),
+            ("general.alignment", value(number::VALUE_U32, &32_u32.to_le_bytes())),
+            ("llama.attention.layer_norm_rms_epsilon", value(number::VALUE_F32, &1e-5_f32.to_le_bytes())),
             ("tokenizer.ggml.add_bos_token", value(number::VALUE_BOOL, &[1])),
-            (
-                "tokenizer.ggml.tokens",
-                array_value(number::VALUE_STRING, 3, &tokens),
-            ),
-            (
-                "tokenizer.ggml.scores",
-                array_value(number::VALUE_F32, 3, &scores),
-            ),
+            ("tokenizer.ggml.tokens", array_value(number::VALUE_STRING, 3, &tokens)),
+            ("tokenizer.ggml.scores", array_value(number::VALUE_F32, 3, &scores)),
         ];
         let tensors = vec![
             GgufTensor::new("token_embd.weight", &[32, 3], number::Q4_0, 0), // 54 bytes
@@ -135,11 +110,7 @@ impl GgufFile {
     pub(crate) fn header(&self) -> Vec<u8> {
         let mut out = self.magic.to_vec();
         out.extend(self.version.to_le_bytes());
-        out.extend(
-            self.tensor_count
-                .unwrap_or(self.tensors.len() as u64)
-                .to_le_bytes(),
-        );
+        out.extend(self.tensor_count.unwrap_or(self.tensors.len() as u64).to_le_bytes());
         out.extend(self.key_count.unwrap_or(self.keys.len() as u64).to_le_bytes());
         for (key, value) in &self.keys {
             out.extend(string(key));
@@ -180,8 +151,5 @@ pub(crate) fn assert_message(case: &str, message: &str, parts: &[&str]) {
     for part in parts {
         assert!(message.contains(part), "{case}: {message:?} doesn't say {part:?}");
     }
-    assert!(
-        message.len() < 500 && !message.contains('\n'),
-        "{case}: {message:?}"
-    );
+    assert!(message.len() < 500 && !message.contains('\n'), "{case}: {message:?}");
 }
