@@ -81,10 +81,10 @@ pub trait Backend: 'static {
     fn embed(&self, table: &Self::Table, ids: &[u32]) -> Result<Self::Tensor, EngineError>;
 
     /// A tensor from the host: `values` is `[rows, width]`.
-    fn from_host(&self, values: Vec<f32>, width: usize) -> Self::Tensor;
+    fn upload(&self, values: Vec<f32>, width: usize) -> Self::Tensor;
 
     /// A tensor's values `[rows, width]` on the host.
-    fn to_host(&self, x: Self::Tensor) -> Vec<f32>;
+    fn download(&self, x: Self::Tensor) -> Vec<f32>;
 
     /// The named rows of `x`, in that order.
     fn select_rows(&self, x: &Self::Tensor, rows: &[usize]) -> Self::Tensor;

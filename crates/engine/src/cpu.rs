@@ -172,11 +172,11 @@ impl Backend for Cpu {
         Ok(x)
     }
 
-    fn from_host(&self, values: Vec<f32>, width: usize) -> Tensor {
+    fn upload(&self, values: Vec<f32>, width: usize) -> Tensor {
         Tensor { values, width }
     }
 
-    fn to_host(&self, x: Tensor) -> Vec<f32> {
+    fn download(&self, x: Tensor) -> Vec<f32> {
         x.values
     }
 

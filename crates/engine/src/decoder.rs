@@ -187,7 +187,7 @@ impl<B: Backend, L: Layer<B>> Decoder<B, L> {
         match (&self.embedding, input) {
             (Some(table), Activations::Tokens) => self.backend.embed(table, &step.ids()),
             (None, Activations::Hidden(x)) if x.len() == step.tokens() * self.config.hidden_size => {
-                Ok(self.backend.from_host(x, self.config.hidden_size))
+                Ok(self.backend.upload(x, self.config.hidden_size))
             }
             _ => Err(EngineError::Step { what: "its input is not what this stage takes".into() }),
         }
@@ -209,7 +209,7 @@ impl<B: Backend, L: Layer<B>> Model for Decoder<B, L> {
             x = layer.forward(&pass, x)?;
         }
         let Some(head) = &self.head else {
-            return Ok(Activations::Hidden(self.backend.to_host(x)));
+            return Ok(Activations::Hidden(self.backend.download(x)));
         };
         let wanted = step.wanted_rows();
         if wanted.is_empty() {
@@ -217,7 +217,7 @@ impl<B: Backend, L: Layer<B>> Model for Decoder<B, L> {
         }
         let x = self.backend.select_rows(&x, &wanted);
         let [logits] = pass.project(&pass.rms_norm(&x, &head.norm), [&head.lm_head]);
-        Ok(Activations::Logits(self.backend.to_host(logits)))
+        Ok(Activations::Logits(self.backend.download(logits)))
     }
 
     fn weight_bytes(&self) -> usize {

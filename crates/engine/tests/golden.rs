@@ -3,7 +3,7 @@
 //! Each model runs whole and split, all ranks in threads of this process, and every split must give equal bits.
 
 use pomar_comm::{Group, GroupOptions, Segment, ShmGroup, SoloGroup};
-use pomar_engine::{Activations, Chunk, Config, Cpu, Logits, Model, PAGE, Shard, Split, Step, load};
+use pomar_engine::{Activations, Chunk, Config, Cpu, Logits, Model, Shard, Split, Step, load};
 use pomar_weights::Checkpoint;
 use safetensors::SafeTensors;
 use std::{
