@@ -13,8 +13,11 @@ use std::path::PathBuf;
 /// Which model.
 #[derive(Args, Clone)]
 pub(crate) struct ModelArgs {
-    /// A folder or .gguf file, hf:owner/repo[@revision][:file.gguf], pypi:package, or an alias such as smollm2
-    #[arg(value_name = "MODEL")]
+    // As an attribute, since rustdoc would take the brackets for links.
+    #[arg(
+        value_name = "MODEL",
+        help = "A folder or .gguf file, hf:owner/repo[@revision][:file.gguf], pypi:package, or an alias such as smollm2"
+    )]
     pub(crate) model: String,
     /// Use only what is on this machine; open no socket
     #[arg(long)]
