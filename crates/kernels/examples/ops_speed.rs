@@ -1,6 +1,6 @@
 //! How fast the operations are. Prints; asserts nothing, since machines differ.
 //!
-//!     cargo test --release -p pomar-kernels --test ops_speed -- --ignored --nocapture --test-threads 1
+//!     cargo run --release -p pomar-kernels --example ops_speed
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -22,8 +22,12 @@ fn median(runs: usize, mut f: impl FnMut()) -> f64 {
     times[runs / 2]
 }
 
-#[test]
-#[ignore = "measures"]
+fn main() {
+    pool_dispatch();
+    rows();
+    attention_speed();
+}
+
 fn pool_dispatch() {
     for threads in [1, 2] {
         let pool = Pool::new(threads);
@@ -32,8 +36,6 @@ fn pool_dispatch() {
     }
 }
 
-#[test]
-#[ignore = "measures"]
 fn rows() {
     for level in Level::supported() {
         let pool = Pool::with_level(1, level);
@@ -85,8 +87,6 @@ fn attend(pool: &Pool, heads: usize, kv_heads: usize, head_dim: usize, context: 
     })
 }
 
-#[test]
-#[ignore = "measures"]
 fn attention_speed() {
     let levels = Level::supported().filter(|&level| level == Level::Neon || level != Level::Plain);
     for level in levels {
