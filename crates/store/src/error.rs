@@ -172,7 +172,7 @@ pub enum StoreError {
 
     /// Another process holds the lock for too long.
     #[error(
-        "another pomar process has been working on {what} for over {} s\n\
+        "another pomar process is working on {what} (waited {} s)\n\
          hint: wait for it or end it",
         waited.as_secs()
     )]

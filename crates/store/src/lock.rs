@@ -17,7 +17,7 @@ const POLL: Duration = Duration::from_millis(100);
 
 /// A held lock; given back when dropped.
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
 }
 
 impl Lock {
@@ -41,16 +41,25 @@ impl Lock {
             }
             thread::sleep(POLL);
         }
-        Ok(Lock { _file: file })
+        Ok(Lock { file })
     }
 
     /// Takes the lock or fails at once.
     pub(crate) fn try_acquire(path: &Path, what: &str) -> Result<Self, StoreError> {
         let file = open(path)?;
         if try_lock(&file, path)? {
-            return Ok(Lock { _file: file });
+            return Ok(Lock { file });
         }
         Err(StoreError::Busy { what: what.to_owned(), waited: Duration::ZERO })
+    }
+}
+
+impl Drop for Lock {
+    /// Closing the file would give the lock back too, but not while a process that another thread is just
+    /// starting has a copy of it.
+    fn drop(&mut self) {
+        // The system gives it back at the latest when this process ends.
+        let _ = self.file.unlock();
     }
 }
 

