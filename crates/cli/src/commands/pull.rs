@@ -12,9 +12,6 @@ use std::process::ExitCode;
 pub(crate) struct Pull {
     #[command(flatten)]
     model: ModelArgs,
-    /// Ask the source again whether there is a newer version
-    #[arg(long)]
-    refresh: bool,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -22,7 +19,8 @@ pub(crate) struct Pull {
 
 impl Pull {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let resolved = self.model.resolve(self.refresh)?;
+        // A branch or an unversioned package may have moved on; other commands use what is there.
+        let resolved = self.model.resolve(!self.model.offline)?;
         let bytes: u64 = resolved.files.iter().map(|file| file.size).sum();
         if self.json {
             print_json(&json!({
