@@ -32,7 +32,7 @@ mod server;
 pub use error::ApiError;
 pub use params::Params;
 pub use routes::router;
-pub use server::serve;
+pub use server::{check_loopback, serve};
 
 use pomar_runtime::Instance;
 use pomar_text::ModelText;

@@ -26,7 +26,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let address = listener.local_addr()?;
-    refuse_others(address)?;
+    check_loopback(address)?;
     let service = TowerToHyperService::new(router(served));
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut shutdown = std::pin::pin!(shutdown);
@@ -63,7 +63,11 @@ pub async fn serve(
     }
 }
 
-fn refuse_others(address: SocketAddr) -> io::Result<()> {
+/// Checks that only this machine can reach an address.
+///
+/// # Errors
+/// [`io::ErrorKind::PermissionDenied`] when others can: requests carry no key yet.
+pub fn check_loopback(address: SocketAddr) -> io::Result<()> {
     if address.ip().is_loopback() {
         return Ok(());
     }

@@ -33,6 +33,9 @@ fn main() -> ExitCode {
         .init();
     let result = Level::from_env().map_err(anyhow::Error::from).and_then(|_| arguments.command.run());
     result.unwrap_or_else(|error| {
+        if output::is_broken_pipe(&error) {
+            return ExitCode::SUCCESS;
+        }
         eprintln!("error: {error:#}");
         ExitCode::FAILURE
     })

@@ -1,22 +1,35 @@
 //! Tables that line up, sizes that read well, and when to use colours.
 
 use serde::Serialize;
-use std::io::{self, IsTerminal};
+use std::{
+    fmt::Display,
+    io::{self, IsTerminal, Write},
+};
 
 /// True when standard error is a terminal and the user did not ask for plain text (`NO_COLOR`, no-color.org).
 pub(crate) fn colours_on_stderr() -> bool {
     io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
+/// Prints one line on standard output. A reader that has gone away is an error, not a panic as with `println!`.
+pub(crate) fn print_line(line: impl Display) -> anyhow::Result<()> {
+    Ok(writeln!(io::stdout(), "{line}")?)
+}
+
+/// True for the error of writing to a reader that has gone away, as `head` does: no reason to complain.
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let of_output = error.downcast_ref::<io::Error>();
+    of_output.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
 /// Prints a value as one JSON document on standard output.
 pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
-    println!("{}", serde_json::to_string_pretty(value)?);
-    Ok(())
+    print_line(serde_json::to_string_pretty(value)?)
 }
 
 /// Prints rows under a heading, columns as wide as their widest cell. A heading that begins with `>` has its column to
 /// the right, for numbers.
-pub(crate) fn print_table(heading: &[&str], rows: &[Vec<String>]) {
+pub(crate) fn print_table(heading: &[&str], rows: &[Vec<String>]) -> anyhow::Result<()> {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([heading[column].trim_start_matches('>').chars().count()]).max().unwrap_or(0)
@@ -26,10 +39,10 @@ pub(crate) fn print_table(heading: &[&str], rows: &[Vec<String>]) {
         let padded = cells.iter().zip(&widths).zip(heading).map(|((cell, &width), heading)| {
             if heading.starts_with('>') { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
         });
-        println!("{}", padded.collect::<Vec<_>>().join("  ").trim_end());
+        print_line(padded.collect::<Vec<_>>().join("  ").trim_end())
     };
-    line(&heading.iter().map(|cell| cell.trim_start_matches('>').to_owned()).collect::<Vec<_>>());
-    rows.iter().for_each(|row| line(row));
+    line(&heading.iter().map(|cell| cell.trim_start_matches('>').to_owned()).collect::<Vec<_>>())?;
+    rows.iter().try_for_each(|row| line(row))
 }
 
 /// Bytes with a decimal unit, such as `98.4 MB`.

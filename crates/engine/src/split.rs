@@ -178,7 +178,7 @@ fn head_ranges(config: &Config, tp: usize, quantized: bool) -> Result<Vec<Range<
     let parts = heads.div_ceil(unit);
     if parts < tp {
         return Err(format!(
-            "the attention's {heads} heads can be cut in {parts} places at most, so at most tp{parts}"
+            "the attention's {heads} heads make {parts} parts at most, so at most tp{parts}"
         ));
     }
     Ok((0..tp).map(|part| units(deal(parts, tp, part, Extra::First), unit, heads)).collect())

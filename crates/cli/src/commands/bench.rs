@@ -72,7 +72,7 @@ impl Bench {
             };
             let rows =
                 [row(format!("pp{}", self.prompt), prefill), row(format!("tg{}", self.generate), decode)];
-            print_table(&["MODEL", "SPLIT", ">THREADS", "TEST", ">TOK/S"], &rows);
+            print_table(&["MODEL", "SPLIT", ">THREADS", "TEST", ">TOK/S"], &rows)?;
         }
         Ok(ExitCode::SUCCESS)
     }

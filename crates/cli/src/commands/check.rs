@@ -5,7 +5,7 @@
 
 use crate::{
     model::{ModelArgs, Opened, Placement, RunArgs, TransportName},
-    output::{print_json, print_table},
+    output::{print_json, print_line, print_table},
 };
 use clap::Args;
 use pomar_engine::{Sampling, Split};
@@ -82,7 +82,7 @@ impl Check {
         if self.json {
             print_json(&report)?;
         } else {
-            report.print();
+            report.print()?;
         }
         Ok(if all_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -188,15 +188,15 @@ fn all_logits(
 }
 
 impl Report {
-    fn print(&self) {
+    fn print(&self) -> anyhow::Result<()> {
         let row = |split: &SplitReport| {
             let result = split.problem.clone().unwrap_or_else(|| "same bits".into());
             vec![split.split.clone(), split.ranks.to_string(), split.logits_sha256.clone(), result]
         };
-        println!("{} at level {}", self.model, self.level);
+        print_line(format!("{} at level {}", self.model, self.level))?;
         print_table(
             &["SPLIT", ">RANKS", "SHA-256 OF ALL LOGITS", "RESULT"],
             &self.splits.iter().map(row).collect::<Vec<_>>(),
-        );
+        )
     }
 }

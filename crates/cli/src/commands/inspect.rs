@@ -83,7 +83,7 @@ impl Inspect {
         if self.json {
             print_json(&facts)?
         } else {
-            facts.print()
+            facts.print()?
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -118,7 +118,7 @@ fn splits(config: &Config, checkpoint: &Checkpoint) -> Vec<SplitFacts> {
 }
 
 impl Facts {
-    fn print(&self) {
+    fn print(&self) -> anyhow::Result<()> {
         let formats: Vec<_> =
             self.formats.iter().map(|(name, &bytes)| format!("{name} {}", size(bytes))).collect();
         let (can, cannot): (Vec<_>, Vec<_>) = self.splits.iter().partition(|split| split.possible);
@@ -145,6 +145,6 @@ impl Facts {
             rows.push(("", format!("not {}", split.reason.as_deref().unwrap_or(&split.split))));
         }
         let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.into(), value]).collect();
-        print_table(&["FACT", "VALUE"], &rows);
+        print_table(&["FACT", "VALUE"], &rows)
     }
 }

@@ -1,6 +1,9 @@
 //! `pomar logits`: the raw output of a model, for comparing with other programs.
 
-use crate::model::{ModelArgs, Placement, RunArgs};
+use crate::{
+    model::{ModelArgs, Placement, RunArgs},
+    output::print_line,
+};
 use anyhow::Context;
 use clap::Args;
 use pomar_engine::Sampling;
@@ -46,7 +49,7 @@ impl Logits {
         let view = TensorView::new(Dtype::F32, vec![count, opened.config.vocab_size], &bytes)?;
         serialize_to_file([("logits", view)], None, &self.out)
             .with_context(|| format!("writing {}", self.out.display()))?;
-        println!("{}: logits [{count}, {}]", self.out.display(), opened.config.vocab_size);
+        print_line(format!("{}: logits [{count}, {}]", self.out.display(), opened.config.vocab_size))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     model::store,
-    output::{print_json, print_table, size},
+    output::{print_json, print_line, print_table, size},
 };
 use clap::Args;
 use pomar_store::{Bar, Entry, FileState, Store};
@@ -36,7 +36,7 @@ impl Models {
         if self.json {
             print_json(&json!({"removed": removed.folders, "bytes": removed.bytes}))?;
         } else {
-            println!("{} freed", size(removed.bytes));
+            print_line(format!("{} freed", size(removed.bytes)))?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -60,9 +60,12 @@ impl Models {
         if self.json {
             print_json(&json!({"models": listed}))?;
         } else if rows.is_empty() {
-            println!("No models yet in {}. Fetch one: pomar pull smollm2", store.home().display());
+            print_line(format!(
+                "No models yet in {}. Fetch one: pomar pull smollm2",
+                store.home().display()
+            ))?;
         } else {
-            print_table(&["MODEL", ">SIZE", "STATE", "SOURCE", "PATH"], &rows);
+            print_table(&["MODEL", ">SIZE", "STATE", "SOURCE", "PATH"], &rows)?;
         }
         Ok(if all_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

@@ -3,7 +3,7 @@
 
 use crate::{
     model::{ModelArgs, Placement, RunArgs},
-    output::print_json,
+    output::{print_json, print_line},
 };
 use anyhow::Context;
 use clap::Args;
@@ -67,10 +67,10 @@ impl Perplexity {
                 "nll": nll, "perplexity": nll.exp(),
             }))?;
         } else {
-            println!(
+            print_line(format!(
                 "perplexity {:.4} (nll {nll:.5}, {scored} tokens in {windows} windows of {window})",
                 nll.exp()
-            );
+            ))?;
         }
         Ok(ExitCode::SUCCESS)
     }

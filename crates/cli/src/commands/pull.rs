@@ -2,7 +2,7 @@
 
 use crate::{
     model::ModelArgs,
-    output::{print_json, size},
+    output::{print_json, print_line, size},
 };
 use clap::Args;
 use serde_json::json;
@@ -30,7 +30,7 @@ impl Pull {
                 "bytes": bytes,
             }))?;
         } else {
-            println!("{}  {}  {}", resolved.display_name, size(bytes), resolved.path.display());
+            print_line(format!("{}  {}  {}", resolved.display_name, size(bytes), resolved.path.display()))?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -17,6 +17,7 @@ use std::{
 };
 
 #[derive(Args)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct Run {
     #[command(flatten)]
     model: ModelArgs,
@@ -119,7 +120,7 @@ impl Session {
 
     fn continue_text(&self, prompt: &str) -> anyhow::Result<()> {
         let ids = self.text.tokenizer().encode(prompt, true)?;
-        print!("{prompt}");
+        write!(io::stdout(), "{prompt}")?;
         self.generate(ids, false).map(drop)
     }
 

@@ -1,6 +1,9 @@
 //! `pomar serve`: a model behind the OpenAI API on loopback.
 
-use crate::model::{ModelArgs, Placement, RunArgs};
+use crate::{
+    model::{ModelArgs, Placement, RunArgs},
+    output::print_line,
+};
 use anyhow::Context;
 use clap::Args;
 use pomar_api::Served;
@@ -23,6 +26,7 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        pomar_api::check_loopback(self.listen)?;
         let opened = self.model.open()?;
         let text = Arc::new(opened.text()?);
         let runtime = tokio::runtime::Runtime::new().context("starting the server's threads")?;
@@ -34,7 +38,7 @@ impl Serve {
         let instance = Arc::new(opened.start(&self.run, Placement::Processes, self.parallel.into())?);
         let served =
             Served { name: opened.name.clone(), text, instance, context: opened.context(&self.run)? };
-        println!("{} as {} on http://{address}/v1", opened.name, self.run.split);
+        print_line(format!("{} as {} on http://{address}/v1", opened.name, self.run.split))?;
         runtime.block_on(pomar_api::serve(listener, served, interrupted()))?;
         Ok(ExitCode::SUCCESS)
     }

@@ -11,7 +11,9 @@ fn llama() -> String {
 #[test]
 fn errors_say_what_to_do() {
     let llama = llama();
-    let cases: [(&[&str], &[&str]); 7] = [
+    let cases: [(&[&str], &[&str]); 9] = [
+        (&["run", "smollm2", "hi", "--temperature", "-1"], &["temperature is -1", "from 0 to 100"]),
+        (&["serve", "smollm2", "--listen", "0.0.0.0:0"], &["0.0.0.0:0", "127.0.0.1"]),
         (&["run", "no-such-model", "hi"], &["no-such-model", "smollm2"]),
         (&["run", "/no/such/folder", "hi"], &["/no/such/folder"]),
         (&["logits", &llama, "--ids", "5", "--split", "tp9", "--out", "x"], &["at most tp4"]),
@@ -97,4 +99,20 @@ fn bench_prints_both_speeds() {
         json["prefill_tok_s"].as_f64().unwrap() > 0.0 && json["decode_tok_s"].as_f64().unwrap() > 0.0,
         "{json}"
     );
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    use std::process::Stdio;
+    let llama = llama();
+    for arguments in [&["models"][..], &["inspect", &llama], &["inspect", &llama, "--json"]] {
+        let mut child = pomar(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
 }
