@@ -217,7 +217,15 @@ fn pieces(bpe: &Bpe, added: &[AddedToken], spelling: Spelling) -> Result<Pieces,
     check_limit("the highest id", ids, MAX_IDS)?;
     let mut table = vec![(PieceKind::Absent, ""); ids];
     for (token, id) in &vocabulary {
-        table[*id as usize] = (PieceKind::Text, token);
+        // An id of two meanings could be a control token that untrusted text spells as an ordinary one.
+        let (earlier, text) = std::mem::replace(&mut table[*id as usize], (PieceKind::Text, token));
+        if earlier != PieceKind::Absent {
+            let (mut tokens, shown) =
+                ([text, token], |token: &str| token.chars().take(40).collect::<String>());
+            tokens.sort_unstable();
+            let [a, b] = tokens.map(shown);
+            return Err(damaged(format!("the tokens {a:?} and {b:?} have the same id {id}")));
+        }
     }
     for token in added {
         let kind = if token.special { PieceKind::Special } else { PieceKind::Added };

@@ -226,3 +226,11 @@ fn try_template(bytes: &[u8]) {
             .render(&Render { tools: Some(&[json!({"type": "function"})]), ..Render::new(&messages) });
     }
 }
+
+#[test]
+fn a_token_that_would_pass_for_a_control_token_is_refused() {
+    let path =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/tokenizer_json/damaged-same-id-twice.json");
+    let error = Tokenizer::from_json_bytes(&std::fs::read(path).unwrap()).err().unwrap().to_string();
+    assert!(error.contains("have the same id"), "{error}");
+}
