@@ -52,6 +52,7 @@ mod call;
 mod error;
 mod group;
 mod memory;
+mod mesh;
 mod options;
 mod record;
 mod reduce;

@@ -1,12 +1,8 @@
 //! Ranks connected pairwise over TCP, on one machine for now: the bytes are not encrypted, so other addresses than
 //! loopback are refused.
 //!
-//! **Collectives.** Short data goes from everyone to everyone, one hop, and each rank reduces all. Long data over more
-//! than two ranks is cut into one section per rank: everyone sends section r to rank r, which reduces it in rank order
-//! and sends the result to all. That moves as few bytes as a ring does, in two hops instead of 2(n-1), and keeps the
-//! order of float sums.
-//!
-//! **Point to point.** A second channel on the same connection; see the module `link` for windows and pumping.
+//! Each connection carries two channels, one for collectives and one for point-to-point calls; see the module `link` for
+//! windows and pumping, and `mesh` for how collectives are made of the former.
 //!
 //! **Life.** A peer that dies closes its sockets, which is noticed at once; one that hangs is silent, which is noticed
 //! by its missing heartbeats. Whoever notices tells the others.
@@ -23,11 +19,10 @@ pub use link::fuzz_frames;
 
 use crate::{
     BufferMut, CommError, GroupOptions,
-    call::Stamp,
-    memory::HeapMemory,
-    record::{Stream, read_record, write_record},
-    reduce::{self, Reduce},
-    transport::{MAX_RANKS, Pieces, Seat, Step, Transport, for_each_span},
+    mesh::{Channel, Exchange, PIECE_BYTES},
+    record::Stream,
+    reduce::Reduce,
+    transport::{Pieces, Seat, Step, Transport},
     verdict::Verdict,
     vigil::Silence,
     wait::{Bell, Wait},
@@ -35,7 +30,6 @@ use crate::{
 use link::{Common, Link, TcpSink, TcpSource};
 use std::{
     net::{SocketAddr, TcpListener, TcpStream},
-    ops::Range,
     sync::{Arc, Mutex, atomic::Ordering::Release},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -46,12 +40,6 @@ const BEAT: Duration = Duration::from_millis(200);
 
 /// Time until the next try to tell a verdict to a connection that is busy.
 const TELL_AGAIN: Duration = Duration::from_millis(5);
-
-/// Most bytes of one piece of a collective: eight of them fill a channel's window.
-const PIECE_BYTES: usize = 128 << 10;
-
-/// From here on, more than two ranks reduce by sections.
-const LONG_BYTES: usize = 32 << 10;
 
 const POINT_TO_POINT: usize = 0;
 const COLLECTIVES: usize = 1;
@@ -87,6 +75,8 @@ fn check_loopback(address: SocketAddr) -> Result<(), CommError> {
     if address.ip().is_loopback() { Ok(()) } else { Err(CommError::NotLoopback { address }) }
 }
 
+type TcpExchange = Exchange<TcpSink, TcpSource>;
+
 /// A rank's part in a TCP mesh. Dropping it says goodbye and closes the connections.
 #[derive(Debug)]
 pub struct TcpGroup {
@@ -94,7 +84,7 @@ pub struct TcpGroup {
     common: Arc<Common>,
     /// One per rank; `None` at this rank's own place.
     peers: Vec<Option<Peer>>,
-    collective: Mutex<Exchange>,
+    collective: Mutex<TcpExchange>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -133,7 +123,7 @@ impl TcpGroup {
             peers.push(peer);
             channels.push(channel);
         }
-        let collective = Mutex::new(Exchange::new(channels));
+        let collective = Mutex::new(Exchange::new(seat.rank, channels));
         let mut group = Self { seat, common, peers, collective, threads: Vec::new() };
         group.start_threads(options.dead_after)?;
         Ok(group)
@@ -164,7 +154,11 @@ fn thread_error(source: std::io::Error) -> CommError {
 }
 
 /// A peer over a proved connection, and its collective channel.
-fn open(peer: usize, socket: TcpStream, common: &Arc<Common>) -> Result<(Peer, Channel), CommError> {
+fn open(
+    peer: usize,
+    socket: TcpStream,
+    common: &Arc<Common>,
+) -> Result<(Peer, Channel<TcpSink, TcpSource>), CommError> {
     let opened = Link::new(peer, socket, common);
     let (link, [to_point, to_all]) =
         opened.map_err(|source| CommError::Io { what: "preparing a connection", source })?;
@@ -212,117 +206,8 @@ impl Drop for TcpGroup {
     }
 }
 
-/// The ends of one peer's collective channel.
-#[derive(Debug)]
-struct Channel {
-    peer: usize,
-    sink: Stream<TcpSink>,
-    source: Stream<TcpSource>,
-}
-
-/// What collectives work with: a channel per peer and room for one piece per rank.
-#[derive(Debug)]
-pub(crate) struct Exchange {
-    channels: Vec<Option<Channel>>,
-    pieces: PieceTable,
-}
-
-impl Exchange {
-    fn new(channels: Vec<Option<Channel>>) -> Self {
-        let pieces = PieceTable::new(channels.len());
-        Self { channels, pieces }
-    }
-}
-
-/// Room for one piece per rank, each on its own cache lines.
-#[derive(Debug)]
-struct PieceTable {
-    starts: Vec<*const u8>,
-    memory: HeapMemory,
-}
-
-// SAFETY: the addresses point into `memory`, which moves along.
-unsafe impl Send for PieceTable {}
-
-impl PieceTable {
-    fn new(ranks: usize) -> Self {
-        let memory = HeapMemory::zeroed(ranks * PIECE_BYTES);
-        let base = memory.start().as_ptr();
-        let starts = (0..ranks).map(|rank| base.wrapping_add(rank * PIECE_BYTES).cast_const()).collect();
-        Self { starts, memory }
-    }
-
-    /// The first `bytes` of one rank's room.
-    fn room(&mut self, rank: usize, bytes: usize) -> &mut [u8] {
-        assert!(rank < self.starts.len() && bytes <= PIECE_BYTES);
-        // SAFETY: inside `memory`, as just checked, and initialised; `&mut self` makes this the only reference, and the
-        // raw addresses given out before are no longer used (`Transport::look` lends them from `&mut` too).
-        unsafe {
-            let start = self.memory.start().as_ptr().add(rank * PIECE_BYTES);
-            std::slice::from_raw_parts_mut(start, bytes)
-        }
-    }
-}
-
-impl TcpGroup {
-    /// Sends the same bytes to everybody, beginning with the next rank so that not all start with rank 0.
-    fn send_to_all(
-        &self,
-        wait: &Wait<'_, Self>,
-        channels: &mut [Option<Channel>],
-        stamp: Stamp,
-        bytes: &[u8],
-    ) -> Result<(), CommError> {
-        let (before, after) = channels.split_at_mut(self.seat.rank);
-        for channel in after.iter_mut().chain(before).flatten() {
-            write_record(wait, &mut channel.sink, channel.peer, stamp, bytes)?;
-        }
-        Ok(())
-    }
-
-    /// Reduces `data` by sections: section r is reduced by rank r.
-    fn reduce_by_sections(
-        &self,
-        wait: &Wait<'_, Self>,
-        state: &mut Exchange,
-        (how, stamp): (Reduce, Stamp),
-        mut data: BufferMut<'_>,
-    ) -> Result<(), CommError> {
-        let Exchange { channels, pieces } = state;
-        let (own, width) = (self.seat.rank, data.dtype().bytes());
-        let per_section = data.len().div_ceil(self.seat.size);
-        let length = data.len();
-        let bound = |rank: usize| length.min(rank * per_section);
-        let sections: [Range<usize>; MAX_RANKS] = std::array::from_fn(|rank| bound(rank)..bound(rank + 1));
-        let in_bytes = |rank: usize| sections[rank].start * width..sections[rank].end * width;
-
-        // Everyone's part of my section comes to me.
-        let bytes = data.as_bytes_mut();
-        for channel in channels.iter_mut().flatten() {
-            write_record(wait, &mut channel.sink, channel.peer, stamp, &bytes[in_bytes(channel.peer)])?;
-        }
-        let mine = in_bytes(own);
-        pieces.room(own, mine.len()).copy_from_slice(&bytes[mine.clone()]);
-        for channel in channels.iter_mut().flatten() {
-            let room = pieces.room(channel.peer, mine.len());
-            read_record(wait, &mut channel.source, channel.peer, stamp, room)?;
-        }
-        // SAFETY: one room per rank, each filled with the section's bytes and aligned to 64; `data` is the caller's.
-        unsafe { reduce::reduce(how, data.part(sections[own].clone()), &pieces.starts) };
-
-        // My section, now whole, goes to everyone.
-        let bytes = data.as_bytes_mut();
-        self.send_to_all(wait, channels, stamp, &bytes[mine])?;
-        for channel in channels.iter_mut().flatten() {
-            let whole = &mut bytes[in_bytes(channel.peer)];
-            read_record(wait, &mut channel.source, channel.peer, stamp, whole)?;
-        }
-        Ok(())
-    }
-}
-
 impl Transport for TcpGroup {
-    type Collective = Exchange;
+    type Collective = TcpExchange;
     type Sink = TcpSink;
     type Source = TcpSource;
 
@@ -346,53 +231,37 @@ impl Transport for TcpGroup {
         PIECE_BYTES
     }
 
-    fn collective(&self) -> &Mutex<Exchange> {
+    fn collective(&self) -> &Mutex<TcpExchange> {
         &self.collective
     }
 
     fn show(
         &self,
         wait: &Wait<'_, Self>,
-        state: &mut Exchange,
+        state: &mut TcpExchange,
         step: Step,
         mine: &[u8],
     ) -> Result<(), CommError> {
-        self.send_to_all(wait, &mut state.channels, step.stamp, mine)?;
-        state.pieces.room(self.seat.rank, mine.len()).copy_from_slice(mine);
-        Ok(())
+        state.show(wait, step, mine)
     }
 
     fn look<'s>(
         &self,
         wait: &Wait<'_, Self>,
-        state: &'s mut Exchange,
+        state: &'s mut TcpExchange,
         step: Step,
     ) -> Result<Pieces<'s>, CommError> {
-        for channel in state.channels.iter_mut().flatten() {
-            let room = state.pieces.room(channel.peer, step.bytes_of(channel.peer));
-            read_record(wait, &mut channel.source, channel.peer, step.stamp, room)?;
-        }
-        Ok(&state.pieces.starts)
+        state.look(wait, step)
     }
 
     fn reduce_all(
         &self,
         wait: &Wait<'_, Self>,
-        state: &mut Exchange,
+        state: &mut TcpExchange,
         how: Reduce,
-        mut data: BufferMut<'_>,
+        data: BufferMut<'_>,
     ) -> Result<(), CommError> {
-        let stamp = Stamp::pack(wait.op, data.dtype() as u8, data.byte_len());
-        let by_sections = self.seat.size > 2 && data.byte_len() >= LONG_BYTES;
-        let most = if by_sections { self.seat.size * PIECE_BYTES } else { PIECE_BYTES };
-        for_each_span(data.len(), most / data.dtype().bytes(), |span| {
-            let part = data.part(span);
-            if by_sections {
-                self.reduce_by_sections(wait, state, (how, stamp), part)
-            } else {
-                self.reduce_together(wait, state, (how, stamp), part)
-            }
-        })
+        state.reduce_all(self, wait, how, data)
     }
 
     fn outbox(&self, peer: usize) -> Option<&Mutex<Stream<TcpSink>>> {

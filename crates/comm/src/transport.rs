@@ -9,7 +9,7 @@ use crate::{
     record::{self, Sink, Source, Stream},
     reduce::{self, Reduce},
     verdict::{Verdict, cut_reason},
-    wait::{Bell, Patience, Wait},
+    wait::{Bell, LONGEST_SLEEP, Patience, Wait},
 };
 use std::{
     ops::Range,
@@ -107,6 +107,12 @@ pub(crate) trait Transport: Send + Sync {
 
     /// What this rank's threads sleep on.
     fn bell(&self) -> &Bell;
+
+    /// Longest sleep of a call that has waited for `waited`, before it looks by itself. Short where arrivals don't ring
+    /// the bell.
+    fn longest_sleep(&self, _waited: Duration) -> Duration {
+        LONGEST_SLEEP
+    }
 
     /// The error that ended the group, if one did. Cheap: asked in every wait.
     fn verdict(&self) -> Result<(), CommError>;

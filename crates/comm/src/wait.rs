@@ -17,7 +17,7 @@ use std::{
 };
 
 /// Longest sleep before looking at the world again, in case a wake-up went missing with a killed peer.
-const LONGEST_SLEEP: Duration = Duration::from_millis(50);
+pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 
 /// How long to yield before sleeping: longer than the usual imbalance between ranks in one layer.
 const YIELD_FOR: Duration = Duration::from_millis(1);
@@ -153,7 +153,8 @@ impl<'a, T: Transport + ?Sized> Wait<'a, T> {
             if let Some(answer) = self.poll_slowly(peer, &mut poll)? {
                 return Ok(answer);
             }
-            sleep.sleep(LONGEST_SLEEP.min(self.within.saturating_sub(self.started.elapsed())));
+            let nap = self.transport.longest_sleep(begun.elapsed());
+            sleep.sleep(nap.min(self.within.saturating_sub(self.started.elapsed())));
         }
     }
 

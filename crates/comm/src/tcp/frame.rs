@@ -36,7 +36,7 @@ pub enum FrameKind {
     Data = 1,
     /// The receiver has made room. Value: how many bytes of this channel it has consumed in all.
     Credit = 2,
-    /// A sign of life.
+    /// A sign of life. Value: as of [`FrameKind::Leave`].
     Heartbeat = 3,
     /// A rank is dead. Value: which. Payload: how that was noticed.
     Dead = 4,
@@ -44,7 +44,8 @@ pub enum FrameKind {
     Abort = 5,
     /// A rank sent what no correct rank would. Value: which. Payload: what was wrong.
     Broken = 7,
-    /// The sender leaves in good order and sends no more.
+    /// The sender leaves in good order and sends no more. Value: how many messages it has sent to this peer by other
+    /// ways than this connection.
     Leave = 6,
 }
 
@@ -178,6 +179,8 @@ pub(super) trait Listener {
     fn credit(&mut self, channel: usize, total: u64);
     /// The group is over.
     fn verdict(&mut self, verdict: Verdict);
+    /// The peer has sent `total` messages by other ways.
+    fn announced(&mut self, total: u64);
     /// The peer leaves.
     fn leave(&mut self);
 }
@@ -284,13 +287,15 @@ impl Decoder {
         let rank = usize::try_from(header.value).unwrap_or(usize::MAX);
         let reason = || String::from_utf8_lossy(&self.reason[..header.length as usize]).into_owned();
         match header.kind {
-            FrameKind::Data | FrameKind::Heartbeat => {}
+            FrameKind::Data => {}
+            FrameKind::Heartbeat => listener.announced(header.value),
             FrameKind::Credit => listener.credit(usize::from(header.channel), header.value),
             FrameKind::Dead => listener.verdict(Verdict::Dead { rank, what: reason() }),
             FrameKind::Broken => listener.verdict(Verdict::Broken { rank, what: reason() }),
             FrameKind::Abort => listener.verdict(Verdict::Aborted { by: rank, reason: reason() }),
             FrameKind::Leave => {
                 self.state = State::Done;
+                listener.announced(header.value);
                 listener.leave();
             }
         }

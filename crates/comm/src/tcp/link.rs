@@ -81,6 +81,8 @@ pub(super) struct Link {
     news: Arc<News>,
     /// Somebody other than the connection's thread has pumped since that thread last looked.
     pumped: AtomicBool,
+    /// Messages that this rank has sent to the peer by other ways; told with every heartbeat.
+    sent_elsewhere: AtomicU64,
 }
 
 /// What the peer has told about itself.
@@ -91,6 +93,8 @@ pub(super) struct News {
     left: AtomicBool,
     /// Bytes of each channel that the peer has consumed.
     consumed: [AtomicU64; CHANNELS],
+    /// Messages that the peer has sent to this rank by other ways.
+    announced: AtomicU64,
 }
 
 /// The writing half.
@@ -145,6 +149,10 @@ impl Listener for Sorter {
         self.common.end(verdict);
     }
 
+    fn announced(&mut self, total: u64) {
+        self.news.announced.fetch_max(total, Release);
+    }
+
     fn leave(&mut self) {
         self.news.left.store(true, Release);
     }
@@ -173,6 +181,7 @@ impl Link {
             inlet: Mutex::new(Inlet { decoder: Decoder::new(), sorter, buffer, ended: false }),
             news,
             pumped: AtomicBool::new(false),
+            sent_elsewhere: AtomicU64::new(0),
         };
         Ok((Arc::new(link), readers))
     }
@@ -184,6 +193,20 @@ impl Link {
     /// A counter that moves while the peer lives.
     pub(super) fn heard(&self) -> u64 {
         self.news.heard.load(Relaxed)
+    }
+
+    /// Counts a message that goes to the peer by another way. Call before it is sent.
+    pub(crate) fn count_sent_elsewhere(&self) {
+        self.sent_elsewhere.fetch_add(1, Release);
+    }
+
+    /// Messages that the peer has said it sent by other ways; what it says last, it says when it leaves.
+    pub(crate) fn announced(&self) -> u64 {
+        self.news.announced.load(Acquire)
+    }
+
+    fn sign_of_life(&self, kind: FrameKind) -> FrameHeader {
+        FrameHeader { kind, channel: 0, value: self.sent_elsewhere.load(Acquire), length: 0 }
     }
 
     /// Reads what is there, unless somebody else is just doing so.
@@ -264,7 +287,7 @@ impl Link {
             }
             Some(_) => {}
             None if outgoing.backlog.is_empty() => {
-                outgoing.control(&self.socket, plain_header(FrameKind::Heartbeat), "");
+                outgoing.control(&self.socket, self.sign_of_life(FrameKind::Heartbeat), "");
             }
             None => outgoing.flush(&self.socket),
         }
@@ -275,7 +298,7 @@ impl Link {
         let mut outgoing = lock(&self.outgoing);
         match self.common.verdict.get() {
             Some(verdict) => self.tell(&mut outgoing, Some(verdict)),
-            None => outgoing.control(&self.socket, plain_header(FrameKind::Leave), ""),
+            None => outgoing.control(&self.socket, self.sign_of_life(FrameKind::Leave), ""),
         }
         // The peer may be gone already, which is all that can go wrong here.
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
@@ -357,10 +380,6 @@ fn advance(frame: &mut [&[u8]; 3], mut bytes: usize) {
         *part = &part[step..];
         bytes -= step;
     }
-}
-
-fn plain_header(kind: FrameKind) -> FrameHeader {
-    FrameHeader { kind, channel: 0, value: 0, length: 0 }
 }
 
 fn verdict_frame(verdict: &Verdict) -> (FrameHeader, &str) {
