@@ -4,7 +4,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use pomar_engine::{Config, PAGE, Shard, Split, loader::is_quantized};
 use pomar_kernels::pool::default_threads;
-use pomar_runtime::{Instance, InstanceSpec, Limits, Transport};
+use pomar_runtime::{Instance, InstanceSpec, Limits, QueuePairs, RdmaCabling, Transport};
 use pomar_store::{Bar, ModelRef, Options, Resolved, Store, default_home};
 use pomar_text::ModelText;
 use pomar_weights::Checkpoint;
@@ -33,20 +33,66 @@ pub(crate) struct RunArgs {
     /// Threads that each process computes with [default: the cores, shared out evenly]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
-    /// How the processes reach each other
-    #[arg(long, value_enum, default_value = "shm")]
-    pub(crate) transport: TransportName,
+    #[command(flatten)]
+    pub(crate) transport: TransportArgs,
     /// Longest prompt and answer together, in tokens [default: the model's own, at most 8192]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) context: Option<u32>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum TransportName {
+/// How the processes of a split model reach each other.
+#[derive(Args, Clone, Default)]
+pub(crate) struct TransportArgs {
+    /// How the processes reach each other
+    #[arg(long, value_enum, default_value_t)]
+    transport: TransportName,
+    /// With rdma: a JSON matrix whose row r, column p names rank r's device (or devices) towards rank p [default: the
+    /// only device there is]
+    #[arg(long, value_name = "FILE")]
+    rdma_devices: Option<PathBuf>,
+    /// With rdma: the kind of queue pairs [default: uc on a Mac, rc elsewhere]
+    #[arg(long, value_enum, value_name = "KIND")]
+    rdma_queue_pairs: Option<QueuePairsName>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum TransportName {
     /// Shared memory
+    #[default]
     Shm,
     /// Connections over loopback
     Tcp,
+    /// RDMA verbs: Thunderbolt 5 on a Mac, RoCE or InfiniBand on Linux
+    Rdma,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum QueuePairsName {
+    /// Reliable connections
+    Rc,
+    /// Unreliable connections
+    Uc,
+}
+
+impl TransportArgs {
+    fn transport(&self) -> anyhow::Result<Transport> {
+        let for_rdma = self.rdma_devices.is_some() || self.rdma_queue_pairs.is_some();
+        anyhow::ensure!(
+            !for_rdma || self.transport == TransportName::Rdma,
+            "--rdma-devices and --rdma-queue-pairs mean nothing without --transport rdma"
+        );
+        let queue_pairs = self.rdma_queue_pairs.map(|name| match name {
+            QueuePairsName::Rc => QueuePairs::Reliable,
+            QueuePairsName::Uc => QueuePairs::Unreliable,
+        });
+        Ok(match self.transport {
+            TransportName::Shm => Transport::Shm,
+            TransportName::Tcp => Transport::Tcp,
+            TransportName::Rdma => {
+                Transport::Rdma(RdmaCabling { matrix: self.rdma_devices.clone(), queue_pairs })
+            }
+        })
+    }
 }
 
 /// Where the ranks live.
@@ -129,10 +175,7 @@ impl Opened {
             split,
             threads: args.threads.map_or((default_threads() / split.ranks()).max(1), usize::from),
             limits: Limits { context, pages, step_tokens, sequences, waiting: 256 },
-            transport: match args.transport {
-                TransportName::Shm => Transport::Shm,
-                TransportName::Tcp => Transport::Tcp,
-            },
+            transport: args.transport.transport()?,
             program,
         };
         Instance::start(spec).with_context(|| format!("starting {} as {split}", self.name))

@@ -73,6 +73,16 @@ pub enum CommError {
         /// What is wrong with them.
         what: String,
     },
+    /// The way to a peer failed, while both ends live.
+    #[error(
+        "the link to rank {rank} failed ({what}); look at its cable and port, then start the ranks again"
+    )]
+    LinkFailed {
+        /// The rank at the other end.
+        rank: usize,
+        /// How it failed.
+        what: String,
+    },
     /// A message longer than [`MAX_MESSAGE_BYTES`](crate::MAX_MESSAGE_BYTES).
     #[error("a message of {bytes} bytes is longer than the limit of {limit}; split it")]
     MessageTooLarge {
@@ -145,7 +155,8 @@ impl CommError {
             Self::PeerDead { rank, .. }
             | Self::SizeMismatch { rank, .. }
             | Self::OutOfStep { rank, .. }
-            | Self::Protocol { rank, .. } => Some(*rank),
+            | Self::Protocol { rank, .. }
+            | Self::LinkFailed { rank, .. } => Some(*rank),
             Self::Timeout { waiting_for, .. } => Some(*waiting_for),
             Self::Aborted { by, .. } => Some(*by),
             Self::DidNotJoin { missing, .. } => Some(*missing),

@@ -47,13 +47,17 @@
 //! *exchange*); `shm` and `tcp` are one transport each; `record` frames what goes from rank to rank, `wait` is how a
 //! rank waits, `spsc` the byte ring under both transports, `reduce` the arithmetic.
 
+pub mod auto;
 mod buffer;
 mod call;
+mod environment;
 mod error;
 mod group;
 mod memory;
 mod mesh;
 mod options;
+mod pair;
+pub mod rdma;
 mod record;
 mod reduce;
 pub mod shm;
@@ -67,9 +71,11 @@ mod vigil;
 mod wait;
 
 pub use buffer::{BufferMut, DType};
+pub use environment::from_env;
 pub use error::CommError;
 pub use group::{Group, MAX_MESSAGE_BYTES};
 pub use options::GroupOptions;
+pub use rdma::{QpKind, RdmaDevices, RdmaOptions};
 pub use shm::{Segment, ShmGroup, inherited_fd};
 pub use solo::SoloGroup;
 pub use tcp::{TcpGroup, TcpListenerHandle};

@@ -172,6 +172,7 @@ impl Shared {
         let (kind, rank, text) = match verdict {
             Verdict::Dead { rank, what } => (DEAD, rank, what),
             Verdict::Broken { rank, what } => (BROKEN, rank, what),
+            Verdict::LinkFailed { rank, what } => (LINK_FAILED, rank, what),
             Verdict::Aborted { by, reason } => (ABORTED, by, reason),
         };
         self.reason_given.call_once(|| self.write_reason(&text));
@@ -212,6 +213,7 @@ impl Shared {
         let verdict = match word >> 32 {
             DEAD => Verdict::Dead { rank, what: reason },
             BROKEN => Verdict::Broken { rank, what: reason },
+            LINK_FAILED => Verdict::LinkFailed { rank, what: reason },
             _ => Verdict::Aborted { by: rank, reason },
         };
         Err(verdict.to_error())
@@ -223,6 +225,7 @@ impl Shared {
 const DEAD: u64 = 1;
 const ABORTED: u64 = 2;
 const BROKEN: u64 = 3;
+const LINK_FAILED: u64 = 4;
 
 /// This rank's place in the sequence of exchanges.
 #[derive(Debug)]

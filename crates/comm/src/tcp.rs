@@ -13,21 +13,25 @@ mod link;
 mod setup;
 mod socket;
 
+pub(crate) use frame::CHANNELS;
 pub use frame::{FRAME_HEADER_BYTES, FrameError, FrameHeader, FrameKind, MAX_PAYLOAD, parse_frame_header};
 pub use handshake::{HandshakeError, InstanceKey};
 pub use link::fuzz_frames;
+pub(crate) use link::{Link, TcpSink, TcpSource};
 
 use crate::{
     BufferMut, CommError, GroupOptions,
     mesh::{Channel, Exchange, PIECE_BYTES},
+    pair::{PairSink, PairSource},
+    rdma::Path,
     record::Stream,
     reduce::Reduce,
-    transport::{Pieces, Seat, Step, Transport},
+    transport::{Pieces, Seat, Step, Transport, lock},
     verdict::Verdict,
     vigil::Silence,
-    wait::{Bell, Wait},
+    wait::{Bell, LONGEST_SLEEP, Wait},
 };
-use link::{Common, Link, TcpSink, TcpSource};
+use link::Common;
 use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex, atomic::Ordering::Release},
@@ -40,6 +44,10 @@ const BEAT: Duration = Duration::from_millis(200);
 
 /// Time until the next try to tell a verdict to a connection that is busy.
 const TELL_AGAIN: Duration = Duration::from_millis(5);
+
+/// Bounds of the sleep between two looks at memory that a device writes to.
+const SHORTEST_NAP: Duration = Duration::from_micros(50);
+const LONGEST_NAP: Duration = Duration::from_millis(2);
 
 const POINT_TO_POINT: usize = 0;
 const COLLECTIVES: usize = 1;
@@ -75,7 +83,7 @@ fn check_loopback(address: SocketAddr) -> Result<(), CommError> {
     if address.ip().is_loopback() { Ok(()) } else { Err(CommError::NotLoopback { address }) }
 }
 
-type TcpExchange = Exchange<TcpSink, TcpSource>;
+type PairExchange = Exchange<PairSink, PairSource>;
 
 /// A rank's part in a TCP mesh. Dropping it says goodbye and closes the connections.
 #[derive(Debug)]
@@ -84,7 +92,7 @@ pub struct TcpGroup {
     common: Arc<Common>,
     /// One per rank; `None` at this rank's own place.
     peers: Vec<Option<Peer>>,
-    collective: Mutex<TcpExchange>,
+    collective: Mutex<PairExchange>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -92,8 +100,29 @@ pub struct TcpGroup {
 #[derive(Debug)]
 struct Peer {
     link: Arc<Link>,
-    outbox: Mutex<Stream<TcpSink>>,
-    inbox: Mutex<Stream<TcpSource>>,
+    outbox: Mutex<Stream<PairSink>>,
+    inbox: Mutex<Stream<PairSource>>,
+    /// The way that the data goes, when that is not the connection.
+    path: Option<Arc<Path>>,
+}
+
+/// How the data of one pair goes: the ends of both channels, and what they lead over when that is not the connection.
+#[derive(Debug)]
+pub(crate) struct Way {
+    path: Option<Arc<Path>>,
+    point_to_point: (PairSink, PairSource),
+    collectives: (PairSink, PairSource),
+}
+
+impl Way {
+    /// Over RDMA.
+    pub(crate) fn over(path: Arc<Path>) -> Self {
+        let ends = |channel: usize| {
+            let (sink, source) = path.ends(channel);
+            (PairSink::Rdma(sink), PairSource::Rdma(source))
+        };
+        Self { point_to_point: ends(POINT_TO_POINT), collectives: ends(COLLECTIVES), path: Some(path) }
+    }
 }
 
 impl TcpGroup {
@@ -129,8 +158,29 @@ impl TcpGroup {
         Ok(group)
     }
 
-    fn links(&self) -> impl Iterator<Item = &Arc<Link>> {
+    /// The connections, in the order of the peers.
+    pub(crate) fn links(&self) -> impl Iterator<Item = &Arc<Link>> {
         self.peers.iter().flatten().map(|peer| &peer.link)
+    }
+
+    /// The other ranks.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = usize> + Clone + use<> {
+        self.seat.peers()
+    }
+
+    /// Sends and receives the data of one pair another way from now on; gives back the way so far. Both ranks do so when
+    /// nothing is under way between them; records go on counting where they were.
+    pub(crate) fn move_to(&mut self, peer: usize, way: Way) -> Option<Way> {
+        let this = self.peers.get_mut(peer)?.as_mut()?;
+        let Way { path, point_to_point: (sink, source), collectives } = way;
+        Some(Way {
+            path: std::mem::replace(&mut this.path, path),
+            point_to_point: (
+                std::mem::replace(&mut lock(&this.outbox).end, sink),
+                std::mem::replace(&mut lock(&this.inbox).end, source),
+            ),
+            collectives: lock(&self.collective).replace_ends(peer, collectives)?,
+        })
     }
 
     /// One thread that beats for all connections, and one per connection that reads.
@@ -158,18 +208,18 @@ fn open(
     peer: usize,
     socket: TcpStream,
     common: &Arc<Common>,
-) -> Result<(Peer, Channel<TcpSink, TcpSource>), CommError> {
+) -> Result<(Peer, Channel<PairSink, PairSource>), CommError> {
     let opened = Link::new(peer, socket, common);
     let (link, [to_point, to_all]) =
         opened.map_err(|source| CommError::Io { what: "preparing a connection", source })?;
-    let outbox = Mutex::new(Stream::new(TcpSink::new(&link, POINT_TO_POINT)));
-    let inbox = Mutex::new(Stream::new(TcpSource::new(&link, POINT_TO_POINT, to_point)));
+    let outbox = Mutex::new(Stream::new(PairSink::Tcp(TcpSink::new(&link, POINT_TO_POINT))));
+    let inbox = Mutex::new(Stream::new(PairSource::Tcp(TcpSource::new(&link, POINT_TO_POINT, to_point))));
     let channel = Channel {
         peer,
-        sink: Stream::new(TcpSink::new(&link, COLLECTIVES)),
-        source: Stream::new(TcpSource::new(&link, COLLECTIVES, to_all)),
+        sink: Stream::new(PairSink::Tcp(TcpSink::new(&link, COLLECTIVES))),
+        source: Stream::new(PairSource::Tcp(TcpSource::new(&link, COLLECTIVES, to_all))),
     };
-    Ok((Peer { link, outbox, inbox }, channel))
+    Ok((Peer { link, outbox, inbox, path: None }, channel))
 }
 
 /// The heartbeat thread: signs of life out, silence noticed, verdicts told.
@@ -196,6 +246,8 @@ fn keep_beating(common: &Common, links: &[Arc<Link>], dead_after: Duration) {
 
 impl Drop for TcpGroup {
     fn drop(&mut self) {
+        let paths = self.peers.iter().flatten().filter_map(|peer| peer.path.as_ref());
+        paths.for_each(|path| path.flush());
         self.common.closing.store(true, Release);
         self.common.stop.stop();
         self.links().for_each(|link| link.close());
@@ -207,9 +259,9 @@ impl Drop for TcpGroup {
 }
 
 impl Transport for TcpGroup {
-    type Collective = TcpExchange;
-    type Sink = TcpSink;
-    type Source = TcpSource;
+    type Collective = PairExchange;
+    type Sink = PairSink;
+    type Source = PairSource;
 
     fn seat(&self) -> &Seat {
         &self.seat
@@ -224,21 +276,31 @@ impl Transport for TcpGroup {
     }
 
     fn has_left(&self, peer: usize) -> bool {
-        self.peers[peer].as_ref().is_some_and(|peer| peer.link.has_left())
+        let Some(Some(peer)) = self.peers.get(peer) else { return false };
+        // The farewell may overtake what goes another way.
+        peer.link.has_left() && peer.path.as_ref().is_none_or(|path| path.has_all_announced())
+    }
+
+    fn longest_sleep(&self, waited: Duration) -> Duration {
+        if self.peers.iter().flatten().all(|peer| peer.path.is_none()) {
+            return LONGEST_SLEEP;
+        }
+        // Nothing rings the bell when a frame lands in memory: look again after a small part of the time waited so far.
+        (waited / 16).clamp(SHORTEST_NAP, LONGEST_NAP)
     }
 
     fn piece_bytes(&self) -> usize {
         PIECE_BYTES
     }
 
-    fn collective(&self) -> &Mutex<TcpExchange> {
+    fn collective(&self) -> &Mutex<PairExchange> {
         &self.collective
     }
 
     fn show(
         &self,
         wait: &Wait<'_, Self>,
-        state: &mut TcpExchange,
+        state: &mut PairExchange,
         step: Step,
         mine: &[u8],
     ) -> Result<(), CommError> {
@@ -248,7 +310,7 @@ impl Transport for TcpGroup {
     fn look<'s>(
         &self,
         wait: &Wait<'_, Self>,
-        state: &'s mut TcpExchange,
+        state: &'s mut PairExchange,
         step: Step,
     ) -> Result<Pieces<'s>, CommError> {
         state.look(wait, step)
@@ -257,18 +319,18 @@ impl Transport for TcpGroup {
     fn reduce_all(
         &self,
         wait: &Wait<'_, Self>,
-        state: &mut TcpExchange,
+        state: &mut PairExchange,
         how: Reduce,
         data: BufferMut<'_>,
     ) -> Result<(), CommError> {
         state.reduce_all(self, wait, how, data)
     }
 
-    fn outbox(&self, peer: usize) -> Option<&Mutex<Stream<TcpSink>>> {
+    fn outbox(&self, peer: usize) -> Option<&Mutex<Stream<PairSink>>> {
         Some(&self.peers.get(peer)?.as_ref()?.outbox)
     }
 
-    fn inbox(&self, peer: usize) -> Option<&Mutex<Stream<TcpSource>>> {
+    fn inbox(&self, peer: usize) -> Option<&Mutex<Stream<PairSource>>> {
         Some(&self.peers.get(peer)?.as_ref()?.inbox)
     }
 

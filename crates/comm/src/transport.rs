@@ -51,7 +51,7 @@ impl Seat {
     }
 
     /// The other ranks.
-    pub(crate) fn peers(&self) -> impl Iterator<Item = usize> + use<> {
+    pub(crate) fn peers(&self) -> impl Iterator<Item = usize> + Clone + use<> {
         let own = self.rank;
         (0..self.size).filter(move |rank| *rank != own)
     }

@@ -11,6 +11,7 @@ pub(crate) const MAX_REASON_BYTES: usize = 200;
 pub(crate) enum Verdict {
     Dead { rank: usize, what: String },
     Broken { rank: usize, what: String },
+    LinkFailed { rank: usize, what: String },
     Aborted { by: usize, reason: String },
 }
 
@@ -19,6 +20,7 @@ impl Verdict {
         match self.clone() {
             Self::Dead { rank, what } => CommError::PeerDead { rank, what },
             Self::Broken { rank, what } => CommError::Protocol { rank, what },
+            Self::LinkFailed { rank, what } => CommError::LinkFailed { rank, what },
             Self::Aborted { by, reason } => CommError::Aborted { by, reason },
         }
     }

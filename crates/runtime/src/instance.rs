@@ -265,7 +265,7 @@ impl Supervisor {
         };
         let base = self.rank_spec();
         match &self.spec.program {
-            Some(program) => Team::processes(program, &base, self.spec.transport, listener),
+            Some(program) => Team::processes(program, &base, &self.spec.transport, listener),
             None => Ok(Team::thread(&base, listener())),
         }
     }

@@ -27,5 +27,5 @@ mod team;
 
 pub use error::RuntimeError;
 pub use instance::{Instance, InstanceSpec, State, Ticket};
-pub use protocol::{FinishReason, Limits, Request, RequestEvent, Want};
+pub use protocol::{FinishReason, Limits, QueuePairs, RdmaCabling, Request, RequestEvent, Want};
 pub use team::Transport;

@@ -63,6 +63,26 @@ pub enum RankTransport {
     },
     /// The rank listens on loopback, says where, and is told the others' addresses by [`Command::Connect`].
     Tcp,
+    /// As `Tcp`; then the data moves to RDMA.
+    Rdma(RdmaCabling),
+}
+
+/// Which RDMA devices join the ranks, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RdmaCabling {
+    /// File with the device matrix (`pomar_comm::rdma::read_device_matrix`); without it, every rank has one device.
+    pub matrix: Option<PathBuf>,
+    /// Other queue pairs than the driver's usual ones.
+    pub queue_pairs: Option<QueuePairs>,
+}
+
+/// The kinds of connected queue pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum QueuePairs {
+    /// Reliable connections (RC).
+    Reliable,
+    /// Unreliable connections (UC).
+    Unreliable,
 }
 
 /// The addresses of a TCP group, by rank, and the key its members know.

@@ -5,10 +5,16 @@
 use crate::{
     RuntimeError,
     leader::lead,
-    protocol::{Command, Event, Order, RankSpec, RankTransport, TcpPeers, read_frame, write_frame},
+    protocol::{
+        Command, Event, Order, QueuePairs, RankSpec, RankTransport, TcpPeers, read_frame, write_frame,
+    },
 };
-use pomar_comm::{Group, GroupOptions, ShmGroup, SoloGroup, TcpGroup, TcpListenerHandle, inherited_fd};
-use pomar_engine::{Activations, Config, Cpu, Model, Shard, Step, load, loader::is_quantized};
+use pomar_comm::{
+    Group, GroupOptions, QpKind, RdmaDevices, RdmaOptions, ShmGroup, SoloGroup, TcpGroup, TcpListenerHandle,
+    inherited_fd,
+    rdma::{self, read_device_matrix},
+};
+use pomar_engine::{Activations, Config, Cpu, Model, Shard, Split, Step, load, loader::is_quantized};
 use pomar_weights::Checkpoint;
 use std::{
     io,
@@ -108,28 +114,68 @@ impl Groups {
                 Ok(Self { world: attach(*world, rank, ranks)?, stage })
             }
             RankTransport::Tcp => {
-                let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-                let world = TcpListenerHandle::bind(loopback)?;
-                let stage = (split.tp > 1).then(|| TcpListenerHandle::bind(loopback)).transpose()?;
-                let address = |listener: &TcpListenerHandle| listener.address();
-                events(Event::Listening { world: world.address(), stage: stage.as_ref().map(address) });
-                let Ok(Command::Connect { world: world_peers, stage: stage_peers }) = commands.recv() else {
-                    return Err(RuntimeError::NoAddresses);
-                };
-                let connect = |listener, rank, peers: &TcpPeers| -> Result<Arc<dyn Group>, RuntimeError> {
-                    let group =
-                        TcpGroup::connect(listener, rank, &peers.addresses, &peers.key, options.clone())?;
-                    Ok(Arc::new(group))
-                };
-                let world = connect(world, rank, &world_peers)?;
-                let stage = match (stage, stage_peers) {
-                    (Some(listener), Some(peers)) => connect(listener, seat, &peers)?,
-                    _ => solo(),
-                };
-                Ok(Self { world, stage })
+                let (world, stage) = connect_all(split, rank, &options, commands, events)?;
+                let stage = stage.map_or_else(solo, |stage| Arc::new(stage));
+                Ok(Self { world: Arc::new(world), stage })
+            }
+            RankTransport::Rdma(cabling) => {
+                let devices = Arc::new(RdmaDevices::load()?);
+                let row =
+                    cabling.matrix.as_ref().map(|path| read_device_matrix(path, rank, ranks)).transpose()?;
+                let (world, stage) = connect_all(split, rank, &options, commands, events)?;
+                let move_to_rdma =
+                    |group, row: Option<&[Vec<String>]>| -> Result<Arc<dyn Group>, RuntimeError> {
+                        let options = RdmaOptions {
+                            devices: row.map(<[_]>::to_vec).unwrap_or_default(),
+                            queue_pairs: cabling.queue_pairs.map(kind_of),
+                            ..RdmaOptions::default()
+                        };
+                        Ok(Arc::new(rdma::connect(group, &devices, &options)?))
+                    };
+                let stage_row = row.as_ref().map(|row| &row[split.stage_ranks(rank)]);
+                let world = move_to_rdma(world, row.as_deref())?;
+                Ok(Self {
+                    world,
+                    stage: stage.map_or_else(|| Ok(solo()), |stage| move_to_rdma(stage, stage_row))?,
+                })
             }
         }
     }
+}
+
+fn kind_of(queue_pairs: QueuePairs) -> QpKind {
+    match queue_pairs {
+        QueuePairs::Reliable => QpKind::Rc,
+        QueuePairs::Unreliable => QpKind::Uc,
+    }
+}
+
+/// Joins all ranks over loopback, and those of the stage where it has several: says where this rank listens, and is
+/// told where the others do.
+fn connect_all(
+    split: Split,
+    rank: usize,
+    options: &GroupOptions,
+    commands: &mpsc::Receiver<Command>,
+    events: &mut EventSink,
+) -> Result<(TcpGroup, Option<TcpGroup>), RuntimeError> {
+    let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let world = TcpListenerHandle::bind(loopback)?;
+    let stage = (split.tp > 1).then(|| TcpListenerHandle::bind(loopback)).transpose()?;
+    let address = |listener: &TcpListenerHandle| listener.address();
+    events(Event::Listening { world: world.address(), stage: stage.as_ref().map(address) });
+    let Ok(Command::Connect { world: world_peers, stage: stage_peers }) = commands.recv() else {
+        return Err(RuntimeError::NoAddresses);
+    };
+    let connect = |listener, rank, peers: &TcpPeers| {
+        TcpGroup::connect(listener, rank, &peers.addresses, &peers.key, options.clone())
+    };
+    let world = connect(world, rank, &world_peers)?;
+    let stage = match (stage, stage_peers) {
+        (Some(listener), Some(peers)) => Some(connect(listener, rank % split.tp, &peers)?),
+        _ => None,
+    };
+    Ok((world, stage))
 }
 
 /// A loaded rank and its connections.

@@ -2,7 +2,7 @@
 
 use crate::{
     RuntimeError,
-    protocol::{Command, Event, RankSpec, RankTransport, TcpPeers, read_frame, write_frame},
+    protocol::{Command, Event, RankSpec, RankTransport, RdmaCabling, TcpPeers, read_frame, write_frame},
     rank,
 };
 use pomar_comm::Segment;
@@ -49,12 +49,14 @@ enum Life {
 }
 
 /// How ranks of one machine reach each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// Shared memory.
     Shm,
     /// Loopback connections.
     Tcp,
+    /// RDMA devices, with loopback connections for control.
+    Rdma(RdmaCabling),
 }
 
 impl Team {
@@ -62,12 +64,12 @@ impl Team {
     pub(crate) fn processes(
         program: &Path,
         base: &RankSpec,
-        transport: Transport,
+        transport: &Transport,
         listener: impl Fn() -> Listener,
     ) -> Result<Self, RuntimeError> {
         let split = base.split;
         let segment = |size: usize| Segment::create(size).map_err(RuntimeError::Segment);
-        let shared = transport == Transport::Shm && split.ranks() > 1;
+        let shared = *transport == Transport::Shm && split.ranks() > 1;
         let world = shared.then(|| segment(split.ranks())).transpose()?;
         let stages: Vec<Segment> = (0..if shared && split.tp > 1 { split.pp } else { 0 })
             .map(|_| segment(split.tp))
@@ -75,12 +77,13 @@ impl Team {
         let mut team = Self { members: Vec::new() };
         for rank in 0..split.ranks() {
             let mut command = std::process::Command::new(program);
-            let transport = match (&world, split.ranks()) {
-                (_, 1) => RankTransport::Solo,
+            let transport = match (&world, transport) {
+                _ if split.ranks() == 1 => RankTransport::Solo,
                 (Some(world), _) => RankTransport::Shm {
                     world: world.inherit(&mut command),
                     stage: stages.get(split.stage(rank)).map(|stage| stage.inherit(&mut command)),
                 },
+                (None, Transport::Rdma(cabling)) => RankTransport::Rdma(cabling.clone()),
                 (None, _) => RankTransport::Tcp,
             };
             let spec = RankSpec { rank, transport, ..base.clone() };

@@ -4,7 +4,7 @@
 //! one thread and two. All logits of every way must be the same bits; the SHA-256 of them is printed per split.
 
 use crate::{
-    model::{ModelArgs, Opened, Placement, RunArgs, TransportName},
+    model::{ModelArgs, Opened, Placement, RunArgs, TransportArgs},
     output::{print_json, print_line, print_table},
 };
 use clap::Args;
@@ -26,9 +26,8 @@ pub(crate) struct Check {
     /// Splits to compare
     #[arg(long, value_delimiter = ',', default_value = "1,tp2,pp2,tp2xpp2")]
     splits: Vec<Split>,
-    /// How the processes reach each other
-    #[arg(long, value_enum, default_value = "shm")]
-    transport: TransportName,
+    #[command(flatten)]
+    transport: TransportArgs,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -108,7 +107,8 @@ impl Check {
     fn hash_all_ways(&self, opened: &Opened, split: Split) -> anyhow::Result<(String, Option<String>)> {
         let mut first: Option<String> = None;
         for threads in [1, 2] {
-            let args = RunArgs { split, threads: Some(threads), transport: self.transport, context: None };
+            let args =
+                RunArgs { split, threads: Some(threads), transport: self.transport.clone(), context: None };
             let instance = opened.start(&args, Placement::HereIfUnsplit, PROMPTS.len())?;
             let prompts = prompts(opened.config.vocab_size, opened.context(&args)?);
             for way in &WAYS {

@@ -44,20 +44,30 @@ pub enum FrameKind {
     Abort = 5,
     /// A rank sent what no correct rank would. Value: which. Payload: what was wrong.
     Broken = 7,
+    /// The sender's link to a rank failed. Value: which. Payload: how.
+    LinkFailed = 8,
     /// The sender leaves in good order and sends no more. Value: how many messages it has sent to this peer by other
     /// ways than this connection.
     Leave = 6,
 }
 
 impl FrameKind {
-    const ALL: [Self; 7] =
-        [Self::Data, Self::Credit, Self::Heartbeat, Self::Dead, Self::Abort, Self::Broken, Self::Leave];
+    const ALL: [Self; 8] = [
+        Self::Data,
+        Self::Credit,
+        Self::Heartbeat,
+        Self::Dead,
+        Self::Abort,
+        Self::Broken,
+        Self::Leave,
+        Self::LinkFailed,
+    ];
 
     /// Most payload bytes that such a frame may have.
     fn payload_limit(self) -> usize {
         match self {
             Self::Data => MAX_PAYLOAD,
-            Self::Dead | Self::Abort | Self::Broken => MAX_REASON_BYTES,
+            Self::Dead | Self::Abort | Self::Broken | Self::LinkFailed => MAX_REASON_BYTES,
             Self::Credit | Self::Heartbeat | Self::Leave => 0,
         }
     }
@@ -169,7 +179,7 @@ pub fn parse_frame_header(bytes: &[u8]) -> Result<FrameHeader, FrameError> {
 }
 
 /// Number of channels.
-pub(super) const CHANNELS: usize = 2;
+pub(crate) const CHANNELS: usize = 2;
 
 /// Who hears what the frames say.
 pub(super) trait Listener {
@@ -292,6 +302,7 @@ impl Decoder {
             FrameKind::Credit => listener.credit(usize::from(header.channel), header.value),
             FrameKind::Dead => listener.verdict(Verdict::Dead { rank, what: reason() }),
             FrameKind::Broken => listener.verdict(Verdict::Broken { rank, what: reason() }),
+            FrameKind::LinkFailed => listener.verdict(Verdict::LinkFailed { rank, what: reason() }),
             FrameKind::Abort => listener.verdict(Verdict::Aborted { by: rank, reason: reason() }),
             FrameKind::Leave => {
                 self.state = State::Done;

@@ -72,8 +72,8 @@ impl Common {
 
 /// One connection.
 #[derive(Debug)]
-pub(super) struct Link {
-    pub(super) peer: usize,
+pub(crate) struct Link {
+    pub(crate) peer: usize,
     socket: TcpStream,
     common: Arc<Common>,
     outgoing: Mutex<Outgoing>,
@@ -186,13 +186,19 @@ impl Link {
         Ok((Arc::new(link), readers))
     }
 
-    pub(super) fn has_left(&self) -> bool {
+    /// True after the peer's farewell.
+    pub(crate) fn has_left(&self) -> bool {
         self.news.left.load(Acquire)
     }
 
     /// A counter that moves while the peer lives.
     pub(super) fn heard(&self) -> u64 {
         self.news.heard.load(Relaxed)
+    }
+
+    /// Ends the group.
+    pub(crate) fn end(&self, verdict: Verdict) {
+        self.common.end(verdict);
     }
 
     /// Counts a message that goes to the peer by another way. Call before it is sent.
@@ -386,6 +392,7 @@ fn verdict_frame(verdict: &Verdict) -> (FrameHeader, &str) {
     let (kind, rank, reason) = match verdict {
         Verdict::Dead { rank, what } => (FrameKind::Dead, *rank, what),
         Verdict::Broken { rank, what } => (FrameKind::Broken, *rank, what),
+        Verdict::LinkFailed { rank, what } => (FrameKind::LinkFailed, *rank, what),
         Verdict::Aborted { by, reason } => (FrameKind::Abort, *by, reason),
     };
     let reason = cut_reason(reason);
