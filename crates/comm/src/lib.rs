@@ -8,7 +8,7 @@
 //! | --- | --- | --- |
 //! | [`SoloGroup`] | nobody | [`SoloGroup::new`] |
 //! | [`ShmGroup`] | processes on one machine | [`Segment::create`] by the parent, [`ShmGroup::attach`] by each rank |
-//! | [`TcpGroup`] | processes on one machine, for now | [`TcpListenerHandle::bind`], [`TcpGroup::connect`] |
+//! | [`TcpGroup`] | processes that reach each other by IP | [`TcpListenerHandle::bind`], [`TcpGroup::connect`] |
 //!
 //! The promises, whatever the transport:
 //!
@@ -47,12 +47,14 @@
 //! *exchange*); `shm` and `tcp` are one transport each; `record` frames what goes from rank to rank, `wait` is how a
 //! rank waits, `spsc` the byte ring under both transports, `reduce` the arithmetic.
 
+mod address;
 mod buffer;
 mod call;
 mod error;
 mod group;
 mod memory;
 mod mesh;
+mod network;
 mod options;
 mod record;
 mod reduce;
@@ -66,9 +68,11 @@ mod verdict;
 mod vigil;
 mod wait;
 
+pub use address::{AddressError, address_text, parse_address};
 pub use buffer::{BufferMut, DType};
 pub use error::CommError;
 pub use group::{Group, MAX_MESSAGE_BYTES};
+pub use network::{IpNetwork, NetworkError};
 pub use options::GroupOptions;
 pub use shm::{Segment, ShmGroup, inherited_fd};
 pub use solo::SoloGroup;
