@@ -36,8 +36,9 @@ fn attach(fd: &str, rank: usize, size: usize) -> Outcome<ShmGroup> {
 }
 
 fn connect(rank: usize, addresses: &[&str]) -> Outcome<TcpGroup> {
-    let addresses = addresses.iter().map(|a| a.parse()).collect::<Result<Vec<SocketAddr>, _>>()?;
-    let listener = TcpListenerHandle::bind(addresses[rank])?;
+    let addresses: Vec<Vec<SocketAddr>> =
+        addresses.iter().map(|address| Ok(vec![address.parse()?])).collect::<Outcome<_>>()?;
+    let listener = TcpListenerHandle::bind(&addresses[rank])?;
     Ok(TcpGroup::connect(listener, rank, &addresses, &KEY, GroupOptions::default())?)
 }
 
@@ -85,8 +86,8 @@ fn measure_shm(ranks: usize, peers: &mut Vec<Child>) -> Outcome<Vec<Quantiles>> 
 fn measure_tcp(ranks: usize, peers: &mut Vec<Child>) -> Outcome<Vec<Quantiles>> {
     // Free ports, found by taking them for a moment.
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let ears = (0..ranks).map(|_| TcpListenerHandle::bind(any)).collect::<Result<Vec<_>, _>>()?;
-    let addresses: Vec<String> = ears.iter().map(|ear| ear.address().to_string()).collect();
+    let ears = (0..ranks).map(|_| TcpListenerHandle::bind(&[any])).collect::<Result<Vec<_>, _>>()?;
+    let addresses: Vec<String> = ears.iter().map(|ear| ear.addresses()[0].to_string()).collect();
     drop(ears);
     for rank in 1..ranks {
         let mut command = Command::new(env::current_exe()?);

@@ -7,6 +7,7 @@
 //! | `POMAR_SEGMENT_FD` | inherited descriptor of shared memory, for `shm` and `auto` |
 //! | `POMAR_ADDRESSES` | JSON: for each rank the list of its "host:port", for `tcp`, `rdma` and `auto` |
 //! | `POMAR_KEY` | 64 hexadecimal digits that only the ranks know, for the same |
+//! | `POMAR_PLAIN_NETWORKS` | networks that are cables, such as "10.0.0.0/30,fe80::/10": connections there are not encrypted |
 //! | `POMAR_RDMA_DEVICES` | path of a JSON matrix: row r, column p names rank r's devices towards rank p, as one name, a list, or null |
 //! | `POMAR_RDMA_QUEUE_PAIRS` | `rc` or `uc`, to have other queue pairs than the driver's usual ones |
 //! | `MLX_RANK`, `MLX_HOSTFILE` | what MLX's launcher sets for its ring |
@@ -15,7 +16,7 @@
 //! the ring, and any other is a group of one.
 
 use crate::{
-    CommError, Group, GroupOptions, SoloGroup, auto,
+    CommError, Group, GroupOptions, IpNetwork, NetworkError, SoloGroup, auto, parse_address,
     rdma::{self, QpKind, RdmaDevices, RdmaOptions},
     shm::{ShmGroup, inherited_fd},
     tcp::{InstanceKey, TcpGroup, TcpListenerHandle},
@@ -75,12 +76,13 @@ impl Environment<'_> {
         Ok(Box::new(ShmGroup::attach(fd, rank, size, options)?))
     }
 
-    fn join_tcp(&self, rank: usize, size: usize, options: GroupOptions) -> Result<TcpGroup, CommError> {
+    fn join_tcp(&self, rank: usize, size: usize, mut options: GroupOptions) -> Result<TcpGroup, CommError> {
+        options.plain_networks.extend(self.plain_networks()?);
         let addresses = self.addresses(size)?;
         let key = self.key()?;
         let own =
             addresses.get(rank).ok_or_else(|| wrong("POMAR_RANK", "it must be less than POMAR_SIZE"))?;
-        let listener = TcpListenerHandle::bind(*own)?;
+        let listener = TcpListenerHandle::bind(own)?;
         TcpGroup::connect(listener, rank, &addresses, &key, options)
     }
 
@@ -107,7 +109,7 @@ impl Environment<'_> {
         text.parse().map_err(|_| wrong(name, &format!("{text:?} is not a number")))
     }
 
-    fn addresses(&self, size: usize) -> Result<Vec<SocketAddr>, CommError> {
+    fn addresses(&self, size: usize) -> Result<Vec<Vec<SocketAddr>>, CommError> {
         const NAME: &str = "POMAR_ADDRESSES";
         let text = self.needed(NAME)?;
         let ranks: Vec<Vec<String>> =
@@ -115,11 +117,21 @@ impl Environment<'_> {
         if ranks.len() != size {
             return Err(wrong(NAME, &format!("addresses of {} ranks for a group of {size}", ranks.len())));
         }
-        let first = |rank: &Vec<String>| {
-            let text = rank.first().map_or("", |text| text);
-            text.parse().map_err(|_| wrong(NAME, &format!("{text:?} is not an address and a port")))
+        let parse = |text: &String| match parse_address(text, 0) {
+            Ok(address) if address.port() == 0 => Err(wrong(NAME, &format!("{text:?} has no port"))),
+            Ok(address) => Ok(address),
+            Err(error) => Err(wrong(NAME, &error.to_string())),
         };
-        ranks.iter().map(first).collect()
+        ranks.iter().map(|rank| rank.iter().map(parse).collect()).collect()
+    }
+
+    fn plain_networks(&self) -> Result<Vec<IpNetwork>, CommError> {
+        const NAME: &str = "POMAR_PLAIN_NETWORKS";
+        let text = (self.get)(NAME).unwrap_or_default();
+        let networks = text.split(',').map(str::trim).filter(|text| !text.is_empty());
+        networks
+            .map(|text| text.parse().map_err(|error: NetworkError| wrong(NAME, &error.to_string())))
+            .collect()
     }
 
     fn key(&self) -> Result<InstanceKey, CommError> {
@@ -192,7 +204,7 @@ mod tests {
             (&[("POMAR_TRANSPORT", "shm")], "POMAR_SEGMENT_FD: it is not set"),
             (&[("POMAR_TRANSPORT", "tcp")], "POMAR_ADDRESSES: it is not set"),
             (&[("POMAR_ADDRESSES", "[[\"127.0.0.1:1\"]]")], "POMAR_ADDRESSES: addresses of 1 ranks"),
-            (&[("POMAR_ADDRESSES", "[[\"nowhere\"],[]]")], "POMAR_ADDRESSES: \"nowhere\" is not an address"),
+            (&[("POMAR_ADDRESSES", "[[\"nowhere\"],[]]")], "POMAR_ADDRESSES: \"nowhere\""),
             (
                 &[("POMAR_ADDRESSES", "[[\"127.0.0.1:1\"],[\"127.0.0.1:2\"]]"), ("POMAR_KEY", "12")],
                 "POMAR_KEY: it must have 64",

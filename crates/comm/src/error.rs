@@ -1,5 +1,6 @@
 //! What can go wrong between ranks, and what to do about each.
 
+use crate::address::address_text;
 use std::{io, net::SocketAddr, time::Duration};
 
 /// Why a call on a [`Group`](crate::Group) did not do its work.
@@ -123,13 +124,25 @@ pub enum CommError {
         /// How long this rank waited.
         after: Duration,
     },
-    /// The TCP transport sends plain bytes, so it refuses to leave this machine.
-    #[error(
-        "{address} is not a loopback address; the tcp transport does not encrypt and stays on one machine"
-    )]
-    NotLoopback {
-        /// The address refused.
+    /// None of a peer's addresses led to it while the group was being made.
+    #[error("rank {from} found no way to rank {to} within {after:?} ({tried}); did its process start?")]
+    NoPath {
+        /// The rank that tried.
+        from: usize,
+        /// The rank it looked for.
+        to: usize,
+        /// How long it tried.
+        after: Duration,
+        /// Every address, and what happened there at last.
+        tried: String,
+    },
+    /// An address that cannot be listened to.
+    #[error("cannot listen at {}: {source}", address_text(address))]
+    Listen {
+        /// The address.
         address: SocketAddr,
+        /// The system's answer.
+        source: io::Error,
     },
     /// The operating system refused something.
     #[error("{what}: {source}")]
@@ -160,6 +173,7 @@ impl CommError {
             Self::Timeout { waiting_for, .. } => Some(*waiting_for),
             Self::Aborted { by, .. } => Some(*by),
             Self::DidNotJoin { missing, .. } => Some(*missing),
+            Self::NoPath { to, .. } => Some(*to),
             _ => None,
         }
     }

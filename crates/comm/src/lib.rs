@@ -8,7 +8,7 @@
 //! | --- | --- | --- |
 //! | [`SoloGroup`] | nobody | [`SoloGroup::new`] |
 //! | [`ShmGroup`] | processes on one machine | [`Segment::create`] by the parent, [`ShmGroup::attach`] by each rank |
-//! | [`TcpGroup`] | processes on one machine, for now | [`TcpListenerHandle::bind`], [`TcpGroup::connect`] |
+//! | [`TcpGroup`] | processes that reach each other by IP | [`TcpListenerHandle::bind`], [`TcpGroup::connect`] |
 //!
 //! The promises, whatever the transport:
 //!
@@ -47,6 +47,7 @@
 //! *exchange*); `shm` and `tcp` are one transport each; `record` frames what goes from rank to rank, `wait` is how a
 //! rank waits, `spsc` the byte ring under both transports, `reduce` the arithmetic.
 
+mod address;
 pub mod auto;
 mod buffer;
 mod call;
@@ -55,6 +56,7 @@ mod error;
 mod group;
 mod memory;
 mod mesh;
+mod network;
 mod options;
 mod pair;
 pub mod rdma;
@@ -70,10 +72,12 @@ mod verdict;
 mod vigil;
 mod wait;
 
+pub use address::{AddressError, address_text, parse_address};
 pub use buffer::{BufferMut, DType};
 pub use environment::from_env;
 pub use error::CommError;
 pub use group::{Group, MAX_MESSAGE_BYTES};
+pub use network::{IpNetwork, NetworkError};
 pub use options::GroupOptions;
 pub use rdma::{QpKind, RdmaDevices, RdmaOptions};
 pub use shm::{Segment, ShmGroup, inherited_fd};

@@ -1,5 +1,13 @@
-//! Ranks connected pairwise over TCP, on one machine for now: the bytes are not encrypted, so other addresses than
-//! loopback are refused.
+//! Ranks connected pairwise over TCP.
+//!
+//! **Making the mesh.** Of each pair the higher rank dials, trying the lower one's addresses in turn (module `dial`), and
+//! the lower one accepts (`accept`). Both prove that they hold the instance's key before anything else is said
+//! (`handshake`). Whoever can reach a port can disturb the making of a group, but not join it.
+//!
+//! **Secrecy.** A connection within this machine's loopback interface or within a network that
+//! [`GroupOptions::plain_networks`] names, such as a cable, goes on in the clear. Every other one is sealed: encrypted,
+//! authenticated and numbered (`seal`), under keys that die with the connection. The two ends must agree which it is,
+//! so nobody in between can talk them out of it.
 //!
 //! Each connection carries two channels, one for collectives and one for point-to-point calls; see the module `link` for
 //! windows and pumping, and `mesh` for how collectives are made of the former.
@@ -7,9 +15,14 @@
 //! **Life.** A peer that dies closes its sockets, which is noticed at once; one that hangs is silent, which is noticed
 //! by its missing heartbeats. Whoever notices tells the others.
 
+mod accept;
+mod dial;
 mod frame;
 mod handshake;
 mod link;
+mod listener;
+mod outgoing;
+mod seal;
 mod setup;
 mod socket;
 
@@ -18,6 +31,8 @@ pub use frame::{FRAME_HEADER_BYTES, FrameError, FrameHeader, FrameKind, MAX_PAYL
 pub use handshake::{HandshakeError, InstanceKey};
 pub use link::fuzz_frames;
 pub(crate) use link::{Link, TcpSink, TcpSource};
+pub use listener::TcpListenerHandle;
+pub use seal::SealError;
 
 use crate::{
     BufferMut, CommError, GroupOptions,
@@ -32,8 +47,9 @@ use crate::{
     wait::{Bell, LONGEST_SLEEP, Wait},
 };
 use link::Common;
+use setup::{Plan, Proved, connect_all};
 use std::{
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::SocketAddr,
     sync::{Arc, Mutex, atomic::Ordering::Release},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -51,37 +67,6 @@ const LONGEST_NAP: Duration = Duration::from_millis(2);
 
 const POINT_TO_POINT: usize = 0;
 const COLLECTIVES: usize = 1;
-
-/// A rank's ear: the address that its peers dial while the group is made.
-#[derive(Debug)]
-pub struct TcpListenerHandle {
-    listener: TcpListener,
-    address: SocketAddr,
-}
-
-impl TcpListenerHandle {
-    /// Listens at `address`; port 0 takes any free one.
-    ///
-    /// # Errors
-    /// [`CommError::NotLoopback`] for an address that others can reach; [`CommError::Io`] when it is in use.
-    pub fn bind(address: SocketAddr) -> Result<Self, CommError> {
-        let io_error = |source| CommError::Io { what: "listening for the other ranks", source };
-        check_loopback(address)?;
-        let listener = TcpListener::bind(address).map_err(io_error)?;
-        let address = listener.local_addr().map_err(io_error)?;
-        Ok(Self { listener, address })
-    }
-
-    /// The address to give to the other ranks.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-fn check_loopback(address: SocketAddr) -> Result<(), CommError> {
-    if address.ip().is_loopback() { Ok(()) } else { Err(CommError::NotLoopback { address }) }
-}
 
 type PairExchange = Exchange<PairSink, PairSource>;
 
@@ -126,29 +111,30 @@ impl Way {
 }
 
 impl TcpGroup {
-    /// Makes the connections to all other ranks; `addresses` has one entry per rank, and `key` is the secret that all
-    /// ranks of the instance hold. The listener is closed when all have come.
+    /// Makes the connections to all other ranks. `addresses` has one list per rank: the addresses at which this rank may
+    /// find it, best first; only those of lower ranks are dialed. `key` is the secret that all ranks of the instance
+    /// hold. The listener is closed when all have come.
     ///
     /// # Errors
-    /// [`CommError::NotLoopback`] for an address that is not on this machine; [`CommError::DidNotJoin`] naming a rank
-    /// that did not come in time; [`CommError::Setup`] when somebody with another key listens at a rank's address.
+    /// [`CommError::NoPath`] with all that was tried when no address leads to a lower rank in time;
+    /// [`CommError::DidNotJoin`] naming a higher rank that did not come; [`CommError::Setup`] naming a pair whose keys,
+    /// sizes, versions or plain networks differ, as soon as that is noticed, or an address that cannot be dialed.
     pub fn connect(
         listener: TcpListenerHandle,
         rank: usize,
-        addresses: &[SocketAddr],
+        addresses: &[Vec<SocketAddr>],
         key: &InstanceKey,
         options: GroupOptions,
     ) -> Result<Self, CommError> {
         let seat = Seat::new(rank, addresses.len(), &options)?;
-        addresses.iter().try_for_each(|address| check_loopback(*address))?;
-        let plan = setup::Plan { rank, addresses, key, within: options.join_deadline };
-        let sockets = setup::connect_all(&plan, &listener.listener)?;
+        let plan = Plan::new(rank, addresses, key, (&options.plain_networks, options.join_deadline))?;
+        let connections = connect_all(&plan, &listener.listeners)?;
 
         let common = Arc::<Common>::default();
         let mut peers = Vec::with_capacity(seat.size);
         let mut channels = Vec::with_capacity(seat.size);
-        for (peer, socket) in sockets.into_iter().enumerate() {
-            let (peer, channel) = socket.map(|socket| open(peer, socket, &common)).transpose()?.unzip();
+        for (peer, proved) in connections.into_iter().enumerate() {
+            let (peer, channel) = proved.map(|proved| open(peer, proved, &common)).transpose()?.unzip();
             peers.push(peer);
             channels.push(channel);
         }
@@ -206,10 +192,10 @@ fn thread_error(source: std::io::Error) -> CommError {
 /// A peer over a proved connection, and its collective channel.
 fn open(
     peer: usize,
-    socket: TcpStream,
+    proved: Proved,
     common: &Arc<Common>,
 ) -> Result<(Peer, Channel<PairSink, PairSource>), CommError> {
-    let opened = Link::new(peer, socket, common);
+    let opened = Link::new(peer, proved, common);
     let (link, [to_point, to_all]) =
         opened.map_err(|source| CommError::Io { what: "preparing a connection", source })?;
     let outbox = Mutex::new(Stream::new(PairSink::Tcp(TcpSink::new(&link, POINT_TO_POINT))));

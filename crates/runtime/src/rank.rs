@@ -159,16 +159,17 @@ fn connect_all(
     commands: &mpsc::Receiver<Command>,
     events: &mut EventSink,
 ) -> Result<(TcpGroup, Option<TcpGroup>), RuntimeError> {
-    let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let world = TcpListenerHandle::bind(loopback)?;
-    let stage = (split.tp > 1).then(|| TcpListenerHandle::bind(loopback)).transpose()?;
-    let address = |listener: &TcpListenerHandle| listener.address();
-    events(Event::Listening { world: world.address(), stage: stage.as_ref().map(address) });
+    let loopback = [SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
+    let world = TcpListenerHandle::bind(&loopback)?;
+    let stage = (split.tp > 1).then(|| TcpListenerHandle::bind(&loopback)).transpose()?;
+    let address = |listener: &TcpListenerHandle| listener.addresses()[0];
+    events(Event::Listening { world: address(&world), stage: stage.as_ref().map(address) });
     let Ok(Command::Connect { world: world_peers, stage: stage_peers }) = commands.recv() else {
         return Err(RuntimeError::NoAddresses);
     };
     let connect = |listener, rank, peers: &TcpPeers| {
-        TcpGroup::connect(listener, rank, &peers.addresses, &peers.key, options.clone())
+        let addresses: Vec<_> = peers.addresses.iter().map(|address| vec![*address]).collect();
+        TcpGroup::connect(listener, rank, &addresses, &peers.key, options.clone())
     };
     let world = connect(world, rank, &world_peers)?;
     let stage = match (stage, stage_peers) {

@@ -1,29 +1,42 @@
 //! Proving to each other, when a connection is made, that both ends belong to the same instance.
 //!
-//! The higher rank dials. Both prove that they hold the instance key, without showing it, over everything said so
-//! far, and under different labels, so that no proof can be sent back as another:
+//! The higher rank dials. Terms and refusals are said in the clear; everything else is the Noise protocol
+//! `NNpsk0_25519_ChaChaPoly_BLAKE2s` (<https://noiseprotocol.org/noise.html>) with the instance key as pre-shared key
+//! and the terms as prologue, so that both ends prove the key to each other over the same terms, and the keys of the
+//! connection are gone with it:
 //!
 //! ```text
-//! dialer   -> hello:   magic, version, ranks, from, to, group id, nonce D
-//! acceptor -> answer:  nonce A, HMAC-SHA256(key, "acceptor", hello, A)
-//! dialer   -> proof:   HMAC-SHA256(key, "dialer", hello, A)
-//! acceptor -> welcome: HMAC-SHA256(key, "welcome", hello, A)
+//! dialer   -> hello:   magic, version, ranks, from, to, sealed or not | Noise message 1: psk, e
+//! acceptor -> answer:  magic, version, refusal or 0                   | Noise message 2: e, ee (unless refused)
+//! dialer   -> proof:   Noise transport message 0, empty
+//! acceptor -> welcome: Noise transport message 0, empty
 //! ```
 //!
-//! The group id is made of the key and the number of ranks: it tells a stranger's connection at the first message, and
-//! nothing about the key.
+//! Message 1 alone could be an old one sent again; the proof could not. Magic and version keep their places in all
+//! versions. A refusal is not proved: whoever can change it could as well cut the connection.
 
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use snow::{Builder, HandshakeState, StatelessTransportState};
+use std::io;
 
-const MAGIC: [u8; 8] = *b"POMARTCP";
-const VERSION: u32 = 1;
+const HELLO_MAGIC: [u8; 8] = *b"POMARTCP";
+const ANSWER_MAGIC: [u8; 8] = *b"POMARACK";
+const VERSION: u32 = 2;
+const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 
-pub(super) const HELLO_BYTES: usize = 72;
-pub(super) const ANSWER_BYTES: usize = 64;
-pub(super) const PROOF_BYTES: usize = 32;
-const NONCE_BYTES: usize = 32;
-const ID_BYTES: usize = 16;
+/// Bytes of the clear part of a hello.
+pub(super) const TERMS_BYTES: usize = 28;
+/// Bytes of the clear part of an answer.
+pub(super) const ANSWER_BYTES: usize = 16;
+/// Bytes of each of the two handshake messages: an ephemeral key and the tag of an empty payload.
+pub(super) const NOISE_BYTES: usize = 48;
+pub(super) const HELLO_BYTES: usize = TERMS_BYTES + NOISE_BYTES;
+/// Bytes of an empty transport message: its tag.
+pub(super) const PROOF_BYTES: usize = 16;
+
+/// The number of the transport message that proof and welcome are; each direction has its own key.
+const PROOF_NUMBER: u64 = 0;
+/// The number of the first message after them.
+pub(super) const FIRST_NUMBER: u64 = 1;
 
 /// A shared secret of the ranks of one instance, 32 random bytes.
 pub type InstanceKey = [u8; 32];
@@ -35,205 +48,354 @@ pub enum HandshakeError {
     #[error("it does not speak this protocol")]
     NotPomar,
     /// Another version of this protocol.
-    #[error("it speaks version {0} of the protocol, this rank {VERSION}")]
+    #[error("it speaks version {0} of the protocol, this rank {VERSION}; run the same pomar everywhere")]
     Version(u32),
-    /// Ranks with another key, or another number of ranks.
-    #[error("it belongs to another group")]
+    /// Ranks of a group of another size.
+    #[error("it belongs to a group with another number of ranks; give all ranks the same addresses")]
     OtherGroup,
-    /// It wants to be, or to reach, a rank that it cannot.
-    #[error("it is rank {from} looking for rank {to}")]
+    /// The dialer wants to be, or to reach, a rank that it cannot.
+    #[error("rank {from} looked for rank {to} at another rank's address; give all ranks the same addresses")]
     WrongRank {
-        /// Who it says it is.
+        /// Who the dialer says it is.
         from: u32,
         /// Whom it looks for.
         to: u32,
     },
-    /// It does not hold the key.
-    #[error("it could not prove that it holds the instance key")]
+    /// Its key is another.
+    #[error("the instance keys differ; start all ranks with the same key")]
     WrongKey,
+    /// One end would encrypt the connection and the other would not.
+    #[error(
+        "the higher rank would have the link {}, the lower one not; declare the same plain networks on both",
+        sealed_or_plain(*.dialer_seals)
+    )]
+    Sealing {
+        /// What the dialing, higher rank wants.
+        dialer_seals: bool,
+    },
 }
 
-/// Who talks to whom in which group.
+fn sealed_or_plain(seals: bool) -> &'static str {
+    if seals { "sealed" } else { "plain" }
+}
+
+impl HandshakeError {
+    /// As it travels in an answer. What has no number is not answered, or answered by the version alone.
+    fn code(self) -> Option<u32> {
+        match self {
+            Self::NotPomar => None,
+            Self::Version(_) | Self::OtherGroup => Some(1),
+            Self::WrongRank { .. } => Some(2),
+            Self::WrongKey => Some(3),
+            Self::Sealing { .. } => Some(4),
+        }
+    }
+
+    /// The reverse, for the dialer that offered `terms`.
+    fn from_code(code: u32, terms: &Terms) -> Self {
+        match code {
+            1 => Self::OtherGroup,
+            2 => Self::WrongRank { from: terms.from, to: terms.to },
+            3 => Self::WrongKey,
+            4 => Self::Sealing { dialer_seals: terms.sealed },
+            _ => Self::NotPomar,
+        }
+    }
+}
+
+/// What a dialer offers: who talks to whom in a group of which size, and whether all that follows will be encrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pair {
+pub(super) struct Terms {
     pub(super) size: u32,
     pub(super) from: u32,
     pub(super) to: u32,
+    pub(super) sealed: bool,
 }
 
-/// One side's knowledge: the key and what has been said.
-pub(super) struct Conversation {
-    key: InstanceKey,
-    hello: [u8; HELLO_BYTES],
-    acceptor_nonce: [u8; NONCE_BYTES],
-}
-
-impl Conversation {
-    /// The dialer's: makes the hello.
-    pub(super) fn dial(key: &InstanceKey, pair: Pair, nonce: [u8; NONCE_BYTES]) -> Self {
-        let mut hello = [0; HELLO_BYTES];
-        hello[..8].copy_from_slice(&MAGIC);
-        for (index, word) in [VERSION, pair.size, pair.from, pair.to].into_iter().enumerate() {
-            hello[8 + index * 4..12 + index * 4].copy_from_slice(&word.to_le_bytes());
+impl Terms {
+    fn to_bytes(self) -> [u8; TERMS_BYTES] {
+        let mut bytes = [0; TERMS_BYTES];
+        bytes[..8].copy_from_slice(&HELLO_MAGIC);
+        let words = [VERSION, self.size, self.from, self.to, u32::from(self.sealed)];
+        for (field, word) in bytes[8..].chunks_exact_mut(4).zip(words) {
+            field.copy_from_slice(&word.to_le_bytes());
         }
-        hello[24..40].copy_from_slice(&group_id(key, pair.size));
-        hello[40..].copy_from_slice(&nonce);
-        Self { key: *key, hello, acceptor_nonce: [0; NONCE_BYTES] }
+        bytes
     }
 
-    pub(super) fn hello(&self) -> &[u8; HELLO_BYTES] {
-        &self.hello
-    }
-
-    /// The acceptor's: checks the hello for rank `own` of `size` and says which rank dials.
-    pub(super) fn accept(
-        key: &InstanceKey,
-        (own, size): (u32, u32),
-        hello: [u8; HELLO_BYTES],
-        nonce: [u8; NONCE_BYTES],
-    ) -> Result<(u32, Self), HandshakeError> {
-        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| hello[at + i]));
-        let (version, ranks, from, to) = (word(8), word(12), word(16), word(20));
-        if hello[..8] != MAGIC {
+    /// The terms in a hello to rank `own` of `size`.
+    pub(super) fn read(bytes: &[u8; TERMS_BYTES], own: u32, size: u32) -> Result<Self, HandshakeError> {
+        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        if bytes[..8] != HELLO_MAGIC {
             return Err(HandshakeError::NotPomar);
         }
-        if version != VERSION {
-            return Err(HandshakeError::Version(version));
+        if word(8) != VERSION {
+            return Err(HandshakeError::Version(word(8)));
         }
-        if ranks != size || hello[24..24 + ID_BYTES] != group_id(key, size) {
+        let terms = Self { size: word(12), from: word(16), to: word(20), sealed: word(24) == 1 };
+        if word(24) > 1 {
+            return Err(HandshakeError::NotPomar);
+        }
+        if terms.size != size {
             return Err(HandshakeError::OtherGroup);
         }
-        if to != own || from <= own || from >= size {
-            return Err(HandshakeError::WrongRank { from, to });
+        if terms.to != own || terms.from <= own || terms.from >= size {
+            return Err(HandshakeError::WrongRank { from: terms.from, to: terms.to });
         }
-        Ok((from, Self { key: *key, hello, acceptor_nonce: nonce }))
-    }
-
-    /// The acceptor's answer to the hello.
-    pub(super) fn answer(&self) -> [u8; ANSWER_BYTES] {
-        let mut answer = [0; ANSWER_BYTES];
-        answer[..NONCE_BYTES].copy_from_slice(&self.acceptor_nonce);
-        answer[NONCE_BYTES..].copy_from_slice(&self.proof("acceptor"));
-        answer
-    }
-
-    /// The dialer checks the answer and makes its own proof.
-    pub(super) fn check_answer(
-        &mut self,
-        answer: &[u8; ANSWER_BYTES],
-    ) -> Result<[u8; PROOF_BYTES], HandshakeError> {
-        self.acceptor_nonce.copy_from_slice(&answer[..NONCE_BYTES]);
-        self.check("acceptor", &answer[NONCE_BYTES..])?;
-        Ok(self.proof("dialer"))
-    }
-
-    /// The acceptor checks the dialer's proof and makes its welcome.
-    pub(super) fn check_proof(&self, proof: &[u8; PROOF_BYTES]) -> Result<[u8; PROOF_BYTES], HandshakeError> {
-        self.check("dialer", proof)?;
-        Ok(self.proof("welcome"))
-    }
-
-    /// The dialer checks the welcome.
-    pub(super) fn check_welcome(&self, welcome: &[u8; PROOF_BYTES]) -> Result<(), HandshakeError> {
-        self.check("welcome", welcome)
-    }
-
-    fn mac(&self, label: &str) -> Hmac<Sha256> {
-        let mut mac = keyed(&self.key);
-        mac.update(label.as_bytes());
-        mac.update(&self.hello);
-        mac.update(&self.acceptor_nonce);
-        mac
-    }
-
-    fn proof(&self, label: &str) -> [u8; PROOF_BYTES] {
-        self.mac(label).finalize().into_bytes().into()
-    }
-
-    /// Compares in constant time.
-    fn check(&self, label: &str, proof: &[u8]) -> Result<(), HandshakeError> {
-        self.mac(label).verify_slice(proof).map_err(|_| HandshakeError::WrongKey)
+        Ok(terms)
     }
 }
 
-fn keyed(key: &InstanceKey) -> Hmac<Sha256> {
-    match Hmac::new_from_slice(key) {
-        Ok(mac) => mac,
-        Err(_) => unreachable!("HMAC takes keys of any length"),
+/// The clear part of an answer that refuses nothing.
+pub(super) fn agreement() -> [u8; ANSWER_BYTES] {
+    answer(0)
+}
+
+/// The answer that refuses, if there is one to give.
+pub(super) fn refusal(error: HandshakeError) -> Option<[u8; ANSWER_BYTES]> {
+    error.code().map(answer)
+}
+
+fn answer(code: u32) -> [u8; ANSWER_BYTES] {
+    let mut bytes = [0; ANSWER_BYTES];
+    bytes[..8].copy_from_slice(&ANSWER_MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[12..].copy_from_slice(&code.to_le_bytes());
+    bytes
+}
+
+fn builder<'k>(key: &'k InstanceKey, prologue: &'k [u8]) -> Result<Builder<'k>, snow::Error> {
+    Builder::new(PATTERN.parse()?).prologue(prologue)?.psk(0, key)
+}
+
+/// What can go wrong on this side alone: no random numbers.
+fn own_trouble(error: snow::Error) -> io::Error {
+    io::Error::other(format!("cannot make the connection's keys: {error}"))
+}
+
+/// What the other end sent does not fit the key and the terms.
+fn wrong_key(_: snow::Error) -> HandshakeError {
+    HandshakeError::WrongKey
+}
+
+/// The keys of a connection whose handshake both ends have completed.
+pub(super) type Keys = StatelessTransportState;
+
+/// The dialing side, after its hello.
+pub(super) struct Dialer {
+    terms: Terms,
+    noise: HandshakeState,
+}
+
+impl Dialer {
+    /// Begins a conversation; gives the hello to send.
+    pub(super) fn new(key: &InstanceKey, terms: Terms) -> io::Result<(Self, [u8; HELLO_BYTES])> {
+        let mut hello = [0; HELLO_BYTES];
+        let (clear, message) = hello.split_at_mut(TERMS_BYTES);
+        clear.copy_from_slice(&terms.to_bytes());
+        let mut noise =
+            builder(key, clear).and_then(|builder| builder.build_initiator()).map_err(own_trouble)?;
+        noise.write_message(&[], message).map_err(own_trouble)?;
+        Ok((Self { terms, noise }, hello))
+    }
+
+    /// Checks the clear part of the answer.
+    pub(super) fn check_answer(&self, answer: &[u8; ANSWER_BYTES]) -> Result<(), HandshakeError> {
+        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| answer[at + i]));
+        if answer[..8] != ANSWER_MAGIC {
+            return Err(HandshakeError::NotPomar);
+        }
+        if word(8) != VERSION {
+            return Err(HandshakeError::Version(word(8)));
+        }
+        match word(12) {
+            0 => Ok(()),
+            code => Err(HandshakeError::from_code(code, &self.terms)),
+        }
+    }
+
+    /// Checks the acceptor's message; gives the keys and the proof to send.
+    pub(super) fn finish(
+        mut self,
+        message: &[u8; NOISE_BYTES],
+    ) -> Result<(Keys, [u8; PROOF_BYTES]), HandshakeError> {
+        self.noise.read_message(message, &mut []).map_err(wrong_key)?;
+        let keys = self.noise.into_stateless_transport_mode().map_err(wrong_key)?;
+        let mut proof = [0; PROOF_BYTES];
+        keys.write_message(PROOF_NUMBER, &[], &mut proof).map_err(wrong_key)?;
+        Ok((keys, proof))
     }
 }
 
-fn group_id(key: &InstanceKey, size: u32) -> [u8; ID_BYTES] {
-    let mut mac = keyed(key);
-    mac.update(b"group id");
-    mac.update(&size.to_le_bytes());
-    let digest: [u8; 32] = mac.finalize().into_bytes().into();
-    std::array::from_fn(|i| digest[i])
+/// The accepting side, after the hello that it agreed to.
+pub(super) struct Acceptor {
+    keys: Keys,
+}
+
+impl Acceptor {
+    /// Checks the dialer's message under `terms`; gives this side's own message.
+    ///
+    /// # Errors
+    /// The outer one is this machine's; the inner one is the dialer's.
+    pub(super) fn new(
+        key: &InstanceKey,
+        terms: Terms,
+        message: &[u8; NOISE_BYTES],
+    ) -> io::Result<Result<(Self, [u8; NOISE_BYTES]), HandshakeError>> {
+        let prologue = terms.to_bytes();
+        let mut noise =
+            builder(key, &prologue).and_then(|builder| builder.build_responder()).map_err(own_trouble)?;
+        if let Err(error) = noise.read_message(message, &mut []) {
+            return Ok(Err(wrong_key(error)));
+        }
+        let mut answer = [0; NOISE_BYTES];
+        noise.write_message(&[], &mut answer).map_err(own_trouble)?;
+        let keys = noise.into_stateless_transport_mode().map_err(own_trouble)?;
+        Ok(Ok((Self { keys }, answer)))
+    }
+
+    /// Checks the proof; gives the keys and the welcome to send.
+    pub(super) fn finish(
+        self,
+        proof: &[u8; PROOF_BYTES],
+    ) -> Result<(Keys, [u8; PROOF_BYTES]), HandshakeError> {
+        check_proof(&self.keys, proof)?;
+        let mut welcome = [0; PROOF_BYTES];
+        self.keys.write_message(PROOF_NUMBER, &[], &mut welcome).map_err(wrong_key)?;
+        Ok((self.keys, welcome))
+    }
+}
+
+/// Checks the dialer's proof or the acceptor's welcome.
+pub(super) fn check_proof(keys: &Keys, proof: &[u8; PROOF_BYTES]) -> Result<(), HandshakeError> {
+    keys.read_message(PROOF_NUMBER, proof, &mut [0; PROOF_BYTES]).map(|_| ()).map_err(wrong_key)
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    const PAIR: Pair = Pair { size: 3, from: 2, to: 0 };
+    const TERMS: Terms = Terms { size: 3, from: 2, to: 0, sealed: true };
     const KEY: InstanceKey = [1; 32];
     const OTHER_KEY: InstanceKey = [2; 32];
 
-    fn accepted(hello: &[u8; HELLO_BYTES]) -> Result<(u32, Conversation), HandshakeError> {
-        Conversation::accept(&KEY, (0, 3), *hello, [9; 32])
+    fn parts(hello: &[u8; HELLO_BYTES]) -> ([u8; TERMS_BYTES], [u8; NOISE_BYTES]) {
+        (std::array::from_fn(|i| hello[i]), std::array::from_fn(|i| hello[TERMS_BYTES + i]))
     }
 
-    fn refusal(hello: &[u8; HELLO_BYTES]) -> Option<HandshakeError> {
-        accepted(hello).err()
+    fn accepted(hello: &[u8; HELLO_BYTES]) -> Result<(Acceptor, [u8; NOISE_BYTES]), HandshakeError> {
+        let (terms, message) = parts(hello);
+        Acceptor::new(&KEY, Terms::read(&terms, 0, 3)?, &message).unwrap()
+    }
+
+    /// Keys of both ends of a connection: the dialer's, the acceptor's.
+    pub(in super::super) fn both_keys() -> (Keys, Keys) {
+        let (dialer, hello) = Dialer::new(&KEY, TERMS).unwrap();
+        let (acceptor, message) = accepted(&hello).unwrap();
+        let (dialer_keys, proof) = dialer.finish(&message).unwrap();
+        let (acceptor_keys, welcome) = acceptor.finish(&proof).unwrap();
+        check_proof(&dialer_keys, &welcome).unwrap();
+        (dialer_keys, acceptor_keys)
     }
 
     #[test]
-    fn ranks_with_one_key_meet() {
-        let mut dialer = Conversation::dial(&KEY, PAIR, [8; 32]);
-        let (rank, acceptor) = accepted(dialer.hello()).unwrap();
-        assert_eq!(rank, 2);
-        let proof = dialer.check_answer(&acceptor.answer()).unwrap();
-        let welcome = acceptor.check_proof(&proof).unwrap();
-        dialer.check_welcome(&welcome).unwrap();
+    fn ranks_with_one_key_meet_and_share_keys() {
+        let (dialer, acceptor) = both_keys();
+        let (mut sealed, mut open) = ([0; 64], [0; 64]);
+        let bytes = dialer.write_message(FIRST_NUMBER, b"hello", &mut sealed).unwrap();
+        let bytes = acceptor.read_message(FIRST_NUMBER, &sealed[..bytes], &mut open).unwrap();
+        assert_eq!(&open[..bytes], b"hello");
     }
 
     #[test]
-    fn each_wrong_hello_is_told_apart() {
-        let good = *Conversation::dial(&KEY, PAIR, [8; 32]).hello();
-        let changed = |at: usize| {
+    fn each_wrong_hello_is_told_apart_by_both_sides() {
+        let (dialer, good) = Dialer::new(&KEY, TERMS).unwrap();
+        let refused = |at: usize, flip: u8| {
             let mut hello = good;
-            hello[at] ^= 4;
-            refusal(&hello)
+            hello[at] ^= flip;
+            accepted(&hello).err()
         };
-        assert_eq!(changed(0), Some(HandshakeError::NotPomar));
-        assert_eq!(changed(8), Some(HandshakeError::Version(VERSION ^ 4)));
-        assert_eq!(changed(12), Some(HandshakeError::OtherGroup));
-        assert_eq!(changed(16), Some(HandshakeError::WrongRank { from: 6, to: 0 }));
-        assert_eq!(changed(20), Some(HandshakeError::WrongRank { from: 2, to: 4 }));
-        assert_eq!(changed(24), Some(HandshakeError::OtherGroup));
+        let heard = |error| refusal(error).map(|answer| dialer.check_answer(&answer).unwrap_err());
+        assert_eq!(refused(0, 4), Some(HandshakeError::NotPomar));
+        assert_eq!(refused(24, 2), Some(HandshakeError::NotPomar), "neither sealed nor plain");
+        assert_eq!(refusal(HandshakeError::NotPomar), None, "a stranger is told nothing");
+        assert_eq!(refused(8, 4), Some(HandshakeError::Version(VERSION ^ 4)));
+        for (at, flip, expected) in [
+            (12, 4, HandshakeError::OtherGroup),
+            // The same key over other terms is of no use.
+            (24, 1, HandshakeError::WrongKey),
+            (TERMS_BYTES, 1, HandshakeError::WrongKey),
+            (HELLO_BYTES - 1, 1, HandshakeError::WrongKey),
+        ] {
+            assert_eq!(refused(at, flip), Some(expected));
+            assert_eq!(heard(expected), Some(expected));
+        }
+        assert_eq!(refused(16, 4), Some(HandshakeError::WrongRank { from: 6, to: 0 }));
+        assert_eq!(refused(20, 4), Some(HandshakeError::WrongRank { from: 2, to: 4 }));
         assert_eq!(
-            refusal(Conversation::dial(&OTHER_KEY, PAIR, [8; 32]).hello()),
-            Some(HandshakeError::OtherGroup)
+            refused(16, 2),
+            Some(HandshakeError::WrongRank { from: 0, to: 0 }),
+            "only higher ranks dial"
         );
+        assert_eq!(
+            heard(HandshakeError::WrongRank { from: 9, to: 9 }),
+            Some(HandshakeError::WrongRank { from: 2, to: 0 }),
+            "the dialer knows better what it asked for"
+        );
+        let sealing = HandshakeError::Sealing { dialer_seals: true };
+        assert_eq!(heard(sealing), Some(sealing));
     }
 
-    /// Somebody who has seen the group id go by, but does not hold the key.
     #[test]
-    fn an_eavesdropper_cannot_prove_itself() {
-        let dialer = Conversation::dial(&KEY, PAIR, [8; 32]);
-        let (_, acceptor) = accepted(dialer.hello()).unwrap();
-        let answer = acceptor.answer();
-        // The acceptor's own proof sent back is no proof of the dialer's.
-        let reflected = std::array::from_fn(|i| answer[32 + i]);
-        assert_eq!(acceptor.check_proof(&reflected).err(), Some(HandshakeError::WrongKey));
-        assert_eq!(acceptor.check_proof(&[0; 32]).err(), Some(HandshakeError::WrongKey));
+    fn each_wrong_answer_is_told_apart() {
+        let (dialer, hello) = Dialer::new(&KEY, TERMS).unwrap();
+        let changed = |at: usize, flip: u8| {
+            let mut answer = agreement();
+            answer[at] ^= flip;
+            dialer.check_answer(&answer).err()
+        };
+        assert_eq!(changed(0, 1), Some(HandshakeError::NotPomar));
+        assert_eq!(changed(8, 1), Some(HandshakeError::Version(VERSION ^ 1)));
+        assert_eq!(changed(15, 1), Some(HandshakeError::NotPomar), "no such refusal");
+        assert_eq!(changed(0, 0), None);
+        let (_, mut message) = accepted(&hello).unwrap();
+        message[0] ^= 1;
+        assert_eq!(dialer.finish(&message).err(), Some(HandshakeError::WrongKey));
+    }
+
+    #[test]
+    fn another_key_is_noticed_at_the_first_message() {
+        let (_, hello) = Dialer::new(&OTHER_KEY, TERMS).unwrap();
+        assert_eq!(accepted(&hello).err(), Some(HandshakeError::WrongKey));
+    }
+
+    /// Somebody who has recorded a hello of the real dialer and sends it again.
+    #[test]
+    fn a_replayed_hello_gets_no_further_than_the_proof() {
+        let (dialer, hello) = Dialer::new(&KEY, TERMS).unwrap();
+        let (_, first_message) = accepted(&hello).unwrap();
+        let (_, first_proof) = dialer.finish(&first_message).unwrap();
+        let (again, message) = accepted(&hello).unwrap();
+        assert_ne!(message, first_message);
+        assert_eq!(again.finish(&first_proof).err(), Some(HandshakeError::WrongKey));
+        let (again, _) = accepted(&hello).unwrap();
+        assert_eq!(again.finish(&[0; PROOF_BYTES]).err(), Some(HandshakeError::WrongKey));
     }
 
     #[test]
     fn a_replayed_answer_does_not_fit_another_hello() {
-        let first = Conversation::dial(&KEY, PAIR, [8; 32]);
-        let (_, acceptor) = accepted(first.hello()).unwrap();
-        let mut second = Conversation::dial(&KEY, PAIR, [7; 32]);
-        assert_eq!(second.check_answer(&acceptor.answer()).err(), Some(HandshakeError::WrongKey));
+        let (_, hello) = Dialer::new(&KEY, TERMS).unwrap();
+        let (_, message) = accepted(&hello).unwrap();
+        let (second, _) = Dialer::new(&KEY, TERMS).unwrap();
+        assert_eq!(second.finish(&message).err(), Some(HandshakeError::WrongKey));
+    }
+
+    /// The dialer's own proof, sent back to it.
+    #[test]
+    fn a_reflected_proof_is_no_welcome() {
+        let (dialer, hello) = Dialer::new(&KEY, TERMS).unwrap();
+        let (_, message) = accepted(&hello).unwrap();
+        let (keys, proof) = dialer.finish(&message).unwrap();
+        assert_eq!(check_proof(&keys, &proof), Err(HandshakeError::WrongKey));
     }
 }

@@ -4,9 +4,14 @@
 //! the channels' rings. That saves the hand-over between threads in the hot path. When nobody has pumped lately, the
 //! connection's own thread does it, so that farewells, verdicts and heartbeats are always heard and the socket never
 //! fills up. A window per channel makes sure that what arrives fits its ring, so pumping never blocks.
+//!
+//! Over a sealed connection the same frames go as records, cut anywhere.
 
 use super::{
     frame::{CHANNELS, Decoder, FrameError, FrameHeader, FrameKind, Listener, MAX_PAYLOAD},
+    outgoing::{Outgoing, Unsent},
+    seal::{Opener, RECORD_BYTES, SealError, seal_with},
+    setup::Proved,
     socket::{Ready, wait_ready},
 };
 use crate::{
@@ -18,7 +23,7 @@ use crate::{
     wait::Bell,
 };
 use std::{
-    io::{self, ErrorKind, IoSlice, Read, Write},
+    io::{self, ErrorKind, Read},
     net::TcpStream,
     sync::{
         Arc, Mutex,
@@ -28,7 +33,7 @@ use std::{
         },
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Bytes of a channel that may be under way or unread: how far a sender can run ahead of its receiver.
@@ -43,12 +48,6 @@ const READ_BYTES: usize = 128 << 10;
 /// How long the connection's thread leaves the socket alone after somebody else pumped it. Shorter than the time that a
 /// waiting caller yields before it sleeps.
 const LEAVE_ALONE: Duration = Duration::from_micros(500);
-
-/// How long a frame that is half out when the group ends may still take, so that a verdict can follow it.
-const LAST_FRAME: Duration = Duration::from_millis(200);
-
-/// Most bytes of control frames that wait for room in the socket. Heartbeats beyond are left out.
-const BACKLOG_BYTES: usize = 4096;
 
 /// What all connections of a group have in common.
 #[derive(Debug, Default)]
@@ -97,23 +96,57 @@ pub(super) struct News {
     announced: AtomicU64,
 }
 
-/// The writing half.
-#[derive(Debug, Default)]
-struct Outgoing {
-    /// Control frames, or the rest of one, that did not fit into the socket.
-    backlog: Vec<u8>,
-    /// A frame stayed half written: nothing that follows would be understood.
-    broken: bool,
-    told_verdict: bool,
-}
-
 /// The reading half.
 #[derive(Debug)]
 struct Inlet {
     decoder: Decoder,
     sorter: Sorter,
+    /// On a sealed connection.
+    opener: Option<Opener>,
     buffer: Box<[u8]>,
+    /// Bytes in the buffer that are the beginning of a record.
+    have: usize,
     ended: bool,
+}
+
+// A record that is not all there leaves room to read.
+const _: () = assert!(READ_BYTES > RECORD_BYTES);
+
+/// Bytes that no correct peer would send over this connection.
+#[derive(Debug, thiserror::Error)]
+enum Nonsense {
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+}
+
+impl Inlet {
+    fn new(sorter: Sorter, opener: Option<Opener>) -> Self {
+        let buffer = vec![0; READ_BYTES].into_boxed_slice();
+        Self { decoder: Decoder::new(), sorter, opener, buffer, have: 0, ended: false }
+    }
+
+    /// Where the next bytes of the connection go.
+    fn room(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.have..]
+    }
+
+    /// Takes the `bytes` that have been read to [`Inlet::room`].
+    fn take(&mut self, bytes: usize) -> Result<(), Nonsense> {
+        let Some(opener) = &mut self.opener else {
+            return Ok(self.decoder.push(&self.buffer[..bytes], &mut self.sorter)?);
+        };
+        let all = self.have + bytes;
+        let mut done = 0;
+        while let Some(opened) = opener.open(&self.buffer[done..all])? {
+            self.decoder.push(opened.piece, &mut self.sorter)?;
+            done += opened.record_bytes;
+        }
+        self.buffer.copy_within(done..all, 0);
+        self.have = all - done;
+        Ok(())
+    }
 }
 
 /// Sorts what the decoder finds.
@@ -162,23 +195,20 @@ impl Link {
     /// A link over a connection whose handshake is done, and the readers of its channels.
     pub(super) fn new(
         peer: usize,
-        socket: TcpStream,
+        Proved { socket, keys }: Proved,
         common: &Arc<Common>,
     ) -> io::Result<(Arc<Self>, [Reader; CHANNELS])> {
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
         let news = Arc::new(News::default());
         let (sorter, readers) = Sorter::new(WINDOW, Arc::clone(&news), Arc::clone(common));
-        let buffer = vec![0; READ_BYTES].into_boxed_slice();
+        let (sealer, opener) = keys.map(seal_with).unzip();
         let link = Self {
             peer,
             socket,
             common: Arc::clone(common),
-            outgoing: Mutex::new(Outgoing {
-                backlog: Vec::with_capacity(BACKLOG_BYTES),
-                ..Outgoing::default()
-            }),
-            inlet: Mutex::new(Inlet { decoder: Decoder::new(), sorter, buffer, ended: false }),
+            outgoing: Mutex::new(Outgoing::new(sealer)),
+            inlet: Mutex::new(Inlet::new(sorter, opener)),
             news,
             pumped: AtomicBool::new(false),
             sent_elsewhere: AtomicU64::new(0),
@@ -240,15 +270,14 @@ impl Link {
             thread::yield_now();
             return true;
         };
-        let Inlet { decoder, sorter, buffer, ended } = &mut *inlet;
-        if *ended {
+        if inlet.ended {
             return false;
         }
-        let verdict = match (&self.socket).read(buffer) {
+        let verdict = match (&self.socket).read(inlet.room()) {
             Ok(0) => self.lost("it closed its connection without a farewell"),
             Ok(bytes) => {
                 self.news.heard.fetch_add(1, Relaxed);
-                match decoder.push(&buffer[..bytes], sorter) {
+                match inlet.take(bytes) {
                     Ok(()) => {
                         self.common.bell.ring();
                         return true;
@@ -261,7 +290,7 @@ impl Link {
             }
             Err(error) => self.lost(&format!("its connection broke: {error}")),
         };
-        *ended = true;
+        inlet.ended = true;
         if let Some(verdict) = verdict {
             self.common.end(verdict);
         }
@@ -292,7 +321,7 @@ impl Link {
                 outgoing.control(&self.socket, header, reason);
             }
             Some(_) => {}
-            None if outgoing.backlog.is_empty() => {
+            None if outgoing.is_idle() => {
                 outgoing.control(&self.socket, self.sign_of_life(FrameKind::Heartbeat), "");
             }
             None => outgoing.flush(&self.socket),
@@ -317,36 +346,9 @@ impl Link {
 
     /// Writes one whole data frame, waiting for room in the socket. The peer always makes room while it lives.
     fn send_data(&self, header: FrameHeader, head: &[u8], body: &[u8]) -> Result<(), CommError> {
-        let mut outgoing = lock(&self.outgoing);
-        let header = header.to_bytes();
-        let mut frame = [&header[..], head, body];
-        // Control frames wait in line before it.
-        while !outgoing.broken && !outgoing.backlog.is_empty() {
-            outgoing.flush(&self.socket);
-            self.common.verdict.check()?;
-            if !outgoing.backlog.is_empty() {
-                wait_ready(&self.socket, Ready::ToWrite, Duration::from_millis(20));
-            }
-        }
-        let mut give_up_at = None;
-        while frame.iter().any(|part| !part.is_empty()) {
-            if outgoing.broken {
-                return Err(self.write_error());
-            }
-            match (&self.socket).write_vectored(&frame.map(IoSlice::new)) {
-                Ok(bytes) => advance(&mut frame, bytes),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if self.common.verdict.get().is_some() {
-                        let at = *give_up_at.get_or_insert_with(|| Instant::now() + LAST_FRAME);
-                        outgoing.broken = Instant::now() > at;
-                    }
-                    wait_ready(&self.socket, Ready::ToWrite, Duration::from_millis(20));
-                }
-                Err(_) => outgoing.broken = true,
-            }
-        }
-        Ok(())
+        let frame = [&header.to_bytes()[..], head, body];
+        let written = lock(&self.outgoing).frame(&self.socket, frame, &self.common.verdict);
+        written.map_err(|Unsent| self.write_error())
     }
 
     /// Why nothing can be written: the verdict if there is one, else the peer's end, which reading finds too.
@@ -356,35 +358,6 @@ impl Link {
         }
         let left = || CommError::PeerDead { rank: self.peer, what: "it left the group".into() };
         self.common.verdict.get().map_or_else(left, Verdict::to_error)
-    }
-}
-
-impl Outgoing {
-    /// Puts a control frame in line and writes what the socket takes.
-    fn control(&mut self, socket: &TcpStream, header: FrameHeader, payload: &str) {
-        self.backlog.extend_from_slice(&header.to_bytes());
-        self.backlog.extend_from_slice(payload.as_bytes());
-        self.flush(socket);
-    }
-
-    fn flush(&mut self, mut socket: &TcpStream) {
-        while !self.broken && !self.backlog.is_empty() {
-            match socket.write(&self.backlog) {
-                Ok(bytes) => drop(self.backlog.drain(..bytes)),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(_) => self.broken = true,
-            }
-        }
-    }
-}
-
-/// Removes the first `bytes` from the parts of a frame.
-fn advance(frame: &mut [&[u8]; 3], mut bytes: usize) {
-    for part in frame {
-        let step = bytes.min(part.len());
-        *part = &part[step..];
-        bytes -= step;
     }
 }
 

@@ -21,6 +21,13 @@ pub(crate) fn loopback() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
+/// One listener per rank, and the addresses of all.
+pub(crate) fn listen(size: usize, at: SocketAddr) -> (Vec<TcpListenerHandle>, Vec<Vec<SocketAddr>>) {
+    let listeners: Vec<_> = (0..size).map(|_| TcpListenerHandle::bind(&[at]).unwrap()).collect();
+    let addresses = listeners.iter().map(|listener| listener.addresses().to_vec()).collect();
+    (listeners, addresses)
+}
+
 /// One group per rank, all joined.
 pub(crate) fn groups(kind: Kind, size: usize, options: &GroupOptions) -> Vec<Arc<dyn Group>> {
     let join = |makers: Vec<Box<dyn FnOnce() -> Arc<dyn Group> + Send>>| {
@@ -28,8 +35,7 @@ pub(crate) fn groups(kind: Kind, size: usize, options: &GroupOptions) -> Vec<Arc
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     };
     if kind == Kind::Tcp {
-        let listeners: Vec<_> = (0..size).map(|_| TcpListenerHandle::bind(loopback()).unwrap()).collect();
-        let addresses: Vec<_> = listeners.iter().map(TcpListenerHandle::address).collect();
+        let (listeners, addresses) = listen(size, loopback());
         return join(
             listeners
                 .into_iter()

@@ -1,6 +1,6 @@
 //! Strangers, wrong keys, damaged segments and damaged frames.
 
-use crate::common::{KEY, Kind, groups, loopback};
+use crate::common::{KEY, Kind, groups, listen, loopback};
 use pomar_comm::{
     CommError, Group, GroupOptions, Segment, ShmGroup, TcpGroup, TcpListenerHandle,
     tcp::{
@@ -11,10 +11,10 @@ use proptest::prelude::*;
 use std::{
     fs::File,
     io::{Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::TcpStream,
     os::unix::fs::FileExt,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 fn hurried() -> GroupOptions {
@@ -23,11 +23,10 @@ fn hurried() -> GroupOptions {
 
 #[test]
 fn strangers_do_not_disturb_the_setup() {
-    let listeners: Vec<_> = (0..2).map(|_| TcpListenerHandle::bind(loopback()).unwrap()).collect();
-    let addresses: Vec<SocketAddr> = listeners.iter().map(TcpListenerHandle::address).collect();
-    let door = addresses[0];
+    let (listeners, addresses) = listen(2, loopback());
+    let door = addresses[0][0];
     let mut held = vec![];
-    for words in [&b""[..], b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"POMARTCP", &[0xff; 5000], &[0; 72]] {
+    for words in [&b""[..], b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"POMARTCP", &[0xff; 5000], &[0; 76]] {
         let mut stranger = TcpStream::connect(door).unwrap();
         stranger.write_all(words).unwrap();
         held.push(stranger);
@@ -52,45 +51,80 @@ fn strangers_do_not_disturb_the_setup() {
 }
 
 #[test]
-fn another_key_is_refused_by_both_sides() {
-    let listeners: Vec<_> = (0..2).map(|_| TcpListenerHandle::bind(loopback()).unwrap()).collect();
-    let addresses: Vec<SocketAddr> = listeners.iter().map(TcpListenerHandle::address).collect();
+fn another_key_is_noticed_at_once_by_both_sides() {
+    let started = Instant::now();
+    let (listeners, addresses) = listen(2, loopback());
     let ranks: Vec<_> = listeners
         .into_iter()
         .enumerate()
         .map(|(rank, listener)| {
             let (addresses, key) = (addresses.clone(), [rank as u8; 32]);
-            thread::spawn(move || TcpGroup::connect(listener, rank, &addresses, &key, hurried()).unwrap_err())
+            let options = GroupOptions::default();
+            thread::spawn(move || TcpGroup::connect(listener, rank, &addresses, &key, options).unwrap_err())
         })
         .collect();
-    let errors: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
-    assert!(matches!(errors[0], CommError::DidNotJoin { missing: 1, .. }), "{}", errors[0]);
-    assert!(errors[1].to_string().contains("is not rank 0 of this group"), "{}", errors[1]);
+    let errors: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap().to_string()).collect();
+    assert!(started.elapsed() < Duration::from_secs(3), "long before the deadline");
+    assert!(errors[0].contains("rank 0 and rank 1 do not fit together (127.0.0.1:"), "{}", errors[0]);
+    let expected =
+        format!("rank 1 and rank 0 do not fit together ({}: the instance keys differ", addresses[0][0]);
+    assert!(errors[1].contains(&expected), "{}", errors[1]);
+}
+
+/// A stranger who knows the protocol but not the key, and claims to be a rank, when the real one is on its way.
+#[test]
+fn an_impostor_does_not_keep_the_real_rank_out() {
+    let (mut listeners, addresses) = listen(2, loopback());
+    let connect = |listener, rank, key: [u8; 32]| {
+        let addresses = addresses.clone();
+        thread::spawn(move || TcpGroup::connect(listener, rank, &addresses, &key, GroupOptions::default()))
+    };
+    let (real, first) = (listeners.pop().unwrap(), listeners.pop().unwrap());
+    let lower = connect(first, 0, KEY);
+    let impostor = TcpListenerHandle::bind(&[loopback()]).unwrap();
+    let refused = connect(impostor, 1, [0; 32]).join().unwrap().unwrap_err();
+    assert!(refused.to_string().contains("the instance keys differ"), "{refused}");
+    let higher = connect(real, 1, KEY);
+    let groups = [lower.join().unwrap().unwrap(), higher.join().unwrap().unwrap()];
+    thread::scope(|scope| groups.iter().for_each(|group| drop(scope.spawn(|| group.barrier().unwrap()))));
 }
 
 #[test]
-fn an_absent_rank_is_named() {
-    let listener = TcpListenerHandle::bind(loopback()).unwrap();
-    let nobody = TcpListenerHandle::bind(loopback()).unwrap().address();
-    let addresses = [nobody, listener.address()];
-    let error = TcpGroup::connect(listener, 1, &addresses, &KEY, hurried()).unwrap_err();
-    assert!(matches!(error, CommError::DidNotJoin { missing: 0, .. }), "{error}");
-    let segment = Segment::create(2).unwrap();
-    let error = ShmGroup::attach(segment.into_owned_fd(), 0, 2, hurried()).unwrap_err();
+fn each_rank_that_does_not_fit_is_told_why() {
+    let (mut listeners, addresses) = listen(2, loopback());
+    let waiting = listeners.remove(0);
+    let door = addresses[0].clone();
+    let lower =
+        thread::spawn(move || TcpGroup::connect(waiting, 0, &addresses, &KEY, hurried()).unwrap_err());
+    let try_as = |rank: usize, size: usize| {
+        let listener = TcpListenerHandle::bind(&[loopback()]).unwrap();
+        let addresses = vec![door.clone(); size];
+        TcpGroup::connect(listener, rank, &addresses, &KEY, hurried()).unwrap_err().to_string()
+    };
+    let error = try_as(1, 3);
+    assert!(error.contains("it belongs to a group with another number of ranks"), "{error}");
+    // Another version, as far as its hello is known.
+    let mut other = TcpStream::connect(door[0]).unwrap();
+    other.write_all(b"POMARTCP\x03\0\0\0................").unwrap();
+    let mut answer = vec![];
+    other.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer[..12], *b"POMARACK\x02\0\0\0", "told this side's version");
+    // None of them disturbs the setup.
+    let error = lower.join().unwrap();
     assert!(matches!(error, CommError::DidNotJoin { missing: 1, .. }), "{error}");
 }
 
 #[test]
-fn plain_bytes_do_not_leave_the_machine() {
-    let outside: SocketAddr = "192.0.2.1:80".parse().unwrap();
-    assert!(matches!(
-        TcpListenerHandle::bind("0.0.0.0:0".parse().unwrap()),
-        Err(CommError::NotLoopback { .. })
-    ));
-    let listener = TcpListenerHandle::bind(loopback()).unwrap();
-    let addresses = [outside, listener.address()];
+fn an_absent_rank_is_named() {
+    let listener = TcpListenerHandle::bind(&[loopback()]).unwrap();
+    let nobody = TcpListenerHandle::bind(&[loopback()]).unwrap().addresses()[0];
+    let addresses = [vec![nobody], listener.addresses().to_vec()];
     let error = TcpGroup::connect(listener, 1, &addresses, &KEY, hurried()).unwrap_err();
-    assert!(matches!(error, CommError::NotLoopback { address } if address == outside));
+    assert!(matches!(error, CommError::NoPath { from: 1, to: 0, .. }), "{error}");
+    assert!(error.to_string().contains(&format!("({nobody}: connection refused)")), "{error}");
+    let segment = Segment::create(2).unwrap();
+    let error = ShmGroup::attach(segment.into_owned_fd(), 0, 2, hurried()).unwrap_err();
+    assert!(matches!(error, CommError::DidNotJoin { missing: 1, .. }), "{error}");
 }
 
 #[test]

@@ -48,11 +48,11 @@ fn child() {
 
 /// Tells the parent the own address and hears all of them.
 fn join_by_tcp(rank: usize) -> TcpGroup {
-    let listener = TcpListenerHandle::bind(loopback()).unwrap();
-    println!("\nADDRESS {}", listener.address());
+    let listener = TcpListenerHandle::bind(&[loopback()]).unwrap();
+    println!("\nADDRESS {}", listener.addresses()[0]);
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
-    let addresses: Vec<SocketAddr> = line.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    let addresses: Vec<_> = line.split_whitespace().map(|word| vec![word.parse().unwrap()]).collect();
     TcpGroup::connect(listener, rank, &addresses, &KEY, GroupOptions::default()).unwrap()
 }
 
