@@ -14,8 +14,6 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::{process::ExitCode, sync::mpsc};
 
-/// Lengths of the prompts, cut to the context: one token, within a page, over several pages and steps.
-const PROMPTS: [usize; 4] = [1, 5, 37, 140];
 /// Tokens that each prompt is continued by.
 const ANSWER: usize = 6;
 
@@ -26,6 +24,10 @@ pub(crate) struct Check {
     /// Splits to compare
     #[arg(long, value_delimiter = ',', default_value = "1,tp2,pp2,tp2xpp2")]
     splits: Vec<Split>,
+    /// Lengths of the prompts, cut to the context; by default one token, within a page, over several pages and steps
+    #[arg(long, value_delimiter = ',', default_value = "1,5,37,140", value_name = "N,N,..",
+          value_parser = clap::value_parser!(u16).range(1..))]
+    prompt_tokens: Vec<u16>,
     #[command(flatten)]
     transport: TransportArgs,
     /// Print the result as JSON
@@ -109,8 +111,8 @@ impl Check {
         for threads in [1, 2] {
             let args =
                 RunArgs { split, threads: Some(threads), transport: self.transport.clone(), context: None };
-            let instance = opened.start(&args, Placement::HereIfUnsplit, PROMPTS.len())?;
-            let prompts = prompts(opened.config.vocab_size, opened.context(&args)?);
+            let instance = opened.start(&args, Placement::HereIfUnsplit, self.prompt_tokens.len())?;
+            let prompts = prompts(&self.prompt_tokens, opened.config.vocab_size, opened.context(&args)?);
             for way in &WAYS {
                 let hash = hash(&instance, &prompts, way)?;
                 let first = first.get_or_insert_with(|| hash.clone());
@@ -125,14 +127,14 @@ impl Check {
 }
 
 /// Fixed prompts over the whole vocabulary, from a linear congruence (Knuth's MMIX constants).
-fn prompts(vocab: usize, context: usize) -> Vec<Vec<u32>> {
+fn prompts(lengths: &[u16], vocab: usize, context: usize) -> Vec<Vec<u32>> {
     let mut state = 2026_u64;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((state >> 33) % vocab as u64) as u32
     };
     let longest = context.saturating_sub(ANSWER).max(1);
-    PROMPTS.iter().map(|&len| (0..len.min(longest)).map(|_| next()).collect()).collect()
+    lengths.iter().map(|&length| (0..usize::from(length).min(longest)).map(|_| next()).collect()).collect()
 }
 
 /// SHA-256 of the logits of all prompts' and answers' positions, in order.
