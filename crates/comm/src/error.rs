@@ -113,6 +113,29 @@ pub enum CommError {
         /// How long this rank waited.
         after: Duration,
     },
+    /// A connection to a neighbour in the ring was not made in time.
+    #[error("no connection with rank {rank} within {after:?} ({what}); was it started, with the same hosts?")]
+    NotConnected {
+        /// The neighbour.
+        rank: usize,
+        /// How long this rank tried, for all its connections.
+        after: Duration,
+        /// The address and what was tried.
+        what: String,
+    },
+    /// A message to or from a rank that is not next to this one in a ring.
+    #[error(
+        "rank {rank} is not a neighbour: in this ring, {left} and {right} are; \
+         pass the message along, or use a transport that joins all pairs"
+    )]
+    NotNeighbour {
+        /// The rank asked for.
+        rank: usize,
+        /// The neighbour on the left.
+        left: usize,
+        /// The neighbour on the right.
+        right: usize,
+    },
     /// The TCP transport sends plain bytes, so it refuses to leave this machine.
     #[error(
         "{address} is not a loopback address; the tcp transport does not encrypt and stays on one machine"
@@ -149,6 +172,7 @@ impl CommError {
             Self::Timeout { waiting_for, .. } => Some(*waiting_for),
             Self::Aborted { by, .. } => Some(*by),
             Self::DidNotJoin { missing, .. } => Some(*missing),
+            Self::NotConnected { rank, .. } => Some(*rank),
             _ => None,
         }
     }
