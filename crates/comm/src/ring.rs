@@ -25,6 +25,7 @@
 //! addresses belong on a cable or a network whose every machine is trusted.
 
 mod drive;
+mod eagerness;
 mod hop;
 mod hosts;
 mod lane;
@@ -42,6 +43,7 @@ use crate::{
     wait::Patience,
 };
 use drive::{CHUNK_BYTES, Drive, Halt, Load};
+use eagerness::Eagerness;
 use hosts::Hosts;
 use lane::{Direction, Lane, Task};
 use plan::Ring;
@@ -59,7 +61,7 @@ pub struct RingGroup {
     ring: Ring,
     ports: Ports,
     verdict: VerdictCell,
-    spin: Duration,
+    eagerness: Eagerness,
     dead_after: Duration,
     collective: Mutex<Desk>,
     to_right: Mutex<Desk>,
@@ -117,7 +119,7 @@ impl RingGroup {
             ring,
             ports,
             verdict: VerdictCell::default(),
-            spin: Patience::new(options.spin, hosts.beside(rank)).spin(),
+            eagerness: Eagerness::new(Patience::new(options.spin, hosts.beside(rank)).spin()),
             dead_after: options.dead_after,
             collective: Desk::new(2 * lanes, CHUNK_BYTES),
             to_right: Desk::new(lanes, 0),
@@ -170,7 +172,8 @@ impl RingGroup {
     }
 
     fn drive(&self, within: Duration) -> Drive<'_> {
-        Drive { ports: &self.ports, verdict: &self.verdict, spin: self.spin, within, stranded_after: None }
+        let (ports, verdict, eagerness) = (&self.ports, &self.verdict, &self.eagerness);
+        Drive { ports, verdict, eagerness, within, stranded_after: None }
     }
 
     fn run(

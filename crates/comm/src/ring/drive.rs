@@ -5,6 +5,7 @@
 //! exactly the sockets that it waits for.
 
 use super::{
+    eagerness::Eagerness,
     hop,
     lane::{Incoming, Lane},
     ports::{Polled, Port, Ports, Side},
@@ -86,7 +87,7 @@ pub(super) enum Halt {
 pub(super) struct Drive<'a> {
     pub(super) ports: &'a Ports,
     pub(super) verdict: &'a VerdictCell,
-    pub(super) spin: Duration,
+    pub(super) eagerness: &'a Eagerness,
     pub(super) within: Duration,
     /// In a call that all ranks must take part in to the end: how long to wait on after a neighbour has gone.
     pub(super) stranded_after: Option<Duration>,
@@ -103,9 +104,15 @@ enum Progress {
 struct Waiting {
     started: Instant,
     begun: bool,
-    /// The last time that something moved, as soon as it has been asked for.
-    idle_since: Option<Instant>,
+    idle: Option<Idle>,
     gone: Option<(Side, Instant)>,
+}
+
+/// A time in which nothing moves.
+struct Idle {
+    since: Instant,
+    spin: Duration,
+    slept: bool,
 }
 
 impl Drive<'_> {
@@ -116,13 +123,13 @@ impl Drive<'_> {
         load: &mut Load<'_>,
         scratch: &mut [u8],
     ) -> Result<(), Halt> {
-        let mut waiting = Waiting { started: Instant::now(), begun: false, idle_since: None, gone: None };
+        let mut waiting = Waiting { started: Instant::now(), begun: false, idle: None, gone: None };
         loop {
             match self.pass(lanes, load, scratch)? {
                 Progress::Done => return Ok(()),
                 Progress::Moved => {
                     waiting.begun = true;
-                    waiting.idle_since = None;
+                    self.learn(waiting.idle.take());
                 }
                 Progress::Stuck => self.wait(lanes, &mut waiting)?,
             }
@@ -191,10 +198,13 @@ impl Drive<'_> {
     fn wait(&self, lanes: &[Lane], waiting: &mut Waiting) -> Result<(), Halt> {
         self.check()?;
         let now = Instant::now();
-        if now - *waiting.idle_since.get_or_insert(now) < self.spin {
+        let begin = || Idle { since: now, spin: self.eagerness.spin(), slept: false };
+        let idle = waiting.idle.get_or_insert_with(begin);
+        if now - idle.since < idle.spin {
             spin_loop();
             return Ok(());
         }
+        idle.slept = true;
         let left = self.within.saturating_sub(now - waiting.started);
         if left.is_zero() {
             return Err(Halt::Late { side: due_from(lanes), begun: waiting.begun });
@@ -214,6 +224,16 @@ impl Drive<'_> {
         Ok(())
     }
 
+    /// Takes note of how a wait ended.
+    fn learn(&self, idle: Option<Idle>) {
+        match idle {
+            Some(Idle { spin, .. }) if spin.is_zero() => {}
+            Some(Idle { slept: true, .. }) => self.eagerness.was_in_vain(),
+            Some(_) => self.eagerness.paid(),
+            None => {}
+        }
+    }
+
     fn check(&self) -> Result<(), Halt> {
         if self.verdict.get().is_some() { Err(Halt::Over) } else { Ok(()) }
     }
@@ -226,8 +246,8 @@ impl Drive<'_> {
             let gone = [Side::Right, Side::Left].into_iter().find(|side| self.ports.has_ended(*side));
             waiting.gone = gone.map(|side| (side, Instant::now()));
         }
-        match (waiting.gone, waiting.idle_since) {
-            (Some((side, seen)), Some(idle)) if seen.max(idle).elapsed() >= patience => {
+        match (waiting.gone, &waiting.idle) {
+            (Some((side, seen)), Some(idle)) if seen.max(idle.since).elapsed() >= patience => {
                 Err(Halt::Stranded { side })
             }
             _ => Ok(()),
