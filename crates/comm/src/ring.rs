@@ -17,8 +17,9 @@
 //! rank must follow one another (only a `send` and a `recv` may overlap), and two ranks that call different things are not
 //! noticed: the sums are wrong, or somebody waits until the deadline. An empty message leaves no trace.
 //!
-//! **Life.** A neighbour that dies closes its connections, which is noticed at once. One that hangs is noticed by the
-//! deadline. An abort closes the connections; the neighbours see that as this rank's end, because there are no words for a
+//! **Life.** A neighbour that dies closes its connections. Whoever waits for it notices at once; whoever waits for the other
+//! neighbour goes on for [`GroupOptions::dead_after`] without a byte, because one that left in good order looks the same:
+//! call `barrier` before leaving. A neighbour that hangs is noticed by the deadline. An abort closes the connections; the neighbours see that as this rank's end, because there are no words for a
 //! reason.
 //!
 //! **Trust.** None: MLX's ring has no handshake and does not encrypt. Whoever connects first is the left neighbour, so the
@@ -134,7 +135,7 @@ impl RingGroup {
         if elements < self.ring.size {
             return self.reduce_tiny(op, how, data);
         }
-        self.collectively(op, true, self.ring.reduction(elements, width), Load::Joined(data, how))
+        self.collectively(op, self.ring.reduction(elements, width), Load::Joined(data, how))
     }
 
     /// Fewer elements than ranks: one per rank, the rest zeros.
@@ -144,24 +145,22 @@ impl RingGroup {
             let mut padded = [Default::default(); MAX_RANKS];
             padded[..elements.len()].copy_from_slice(elements);
             let load = Load::Joined((&mut padded[..self.ring.size]).into(), how);
-            self.collectively(op, true, iter::once(task), load)?;
+            self.collectively(op, iter::once(task), load)?;
             elements.copy_from_slice(&padded[..elements.len()]);
             Ok(())
         })
     }
 
-    /// Runs one collective, alone on all connections. `everyone`: no rank is through before all have taken part.
+    /// Runs one collective, alone on all connections.
     fn collectively(
         &self,
         op: Op,
-        everyone: bool,
         tasks: impl Iterator<Item = Task>,
         load: Load<'_>,
     ) -> Result<(), CommError> {
         let desks = [&self.to_right, &self.to_left, &self.from_right, &self.from_left];
         let _alone = desks.map(lock);
-        let drive =
-            Drive { stranded_after: everyone.then_some(self.dead_after), ..self.drive(self.deadline()) };
+        let drive = self.drive(self.deadline());
         match self.run(&drive, &self.collective, tasks, load) {
             // The other ranks cannot know that this one gave up.
             Err(Halt::Late { side, .. }) => {
@@ -173,7 +172,7 @@ impl RingGroup {
 
     fn drive(&self, within: Duration) -> Drive<'_> {
         let (ports, verdict, eagerness) = (&self.ports, &self.verdict, &self.eagerness);
-        Drive { ports, verdict, eagerness, within, stranded_after: None }
+        Drive { ports, verdict, eagerness, within, stranded_after: self.dead_after }
     }
 
     fn run(
@@ -296,7 +295,7 @@ impl Group for RingGroup {
         }
         let own = self.ring.rank * mine.len();
         all[own..own + mine.len()].copy_from_slice(mine);
-        self.collectively(Op::AllGather, true, self.ring.gathering(mine.len()), Load::Through(all))
+        self.collectively(Op::AllGather, self.ring.gathering(mine.len()), Load::Through(all))
     }
 
     fn broadcast(&self, root: usize, data: &mut [u8]) -> Result<(), CommError> {
@@ -304,7 +303,7 @@ impl Group for RingGroup {
         if root >= size {
             return Err(CommError::NoSuchPeer { rank: root, size });
         }
-        self.collectively(Op::Broadcast, false, self.ring.broadcast(root, data.len()), Load::Through(data))
+        self.collectively(Op::Broadcast, self.ring.broadcast(root, data.len()), Load::Through(data))
     }
 
     fn barrier(&self) -> Result<(), CommError> {

@@ -89,8 +89,8 @@ pub(super) struct Drive<'a> {
     pub(super) verdict: &'a VerdictCell,
     pub(super) eagerness: &'a Eagerness,
     pub(super) within: Duration,
-    /// In a call that all ranks must take part in to the end: how long to wait on after a neighbour has gone.
-    pub(super) stranded_after: Option<Duration>,
+    /// How long to wait on when nothing moves and a neighbour has gone.
+    pub(super) stranded_after: Duration,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -241,13 +241,12 @@ impl Drive<'_> {
     /// A neighbour that closes its connection may have left in good order, with everything sent that this call needs; then
     /// the rest comes from the other side soon. When it does not, the ring is broken.
     fn look_for_the_gone(&self, waiting: &mut Waiting) -> Result<(), Halt> {
-        let Some(patience) = self.stranded_after else { return Ok(()) };
         if waiting.gone.is_none() {
             let gone = [Side::Right, Side::Left].into_iter().find(|side| self.ports.has_ended(*side));
             waiting.gone = gone.map(|side| (side, Instant::now()));
         }
         match (waiting.gone, &waiting.idle) {
-            (Some((side, seen)), Some(idle)) if seen.max(idle.since).elapsed() >= patience => {
+            (Some((side, seen)), Some(idle)) if seen.max(idle.since).elapsed() >= self.stranded_after => {
                 Err(Halt::Stranded { side })
             }
             _ => Ok(()),

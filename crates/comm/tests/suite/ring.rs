@@ -1,41 +1,18 @@
 //! The ring among ranks of this crate, against MLX's documented order of additions written down once more, plainly.
 
-use crate::common::run;
+use crate::common::{self, ring_hosts, run};
 use half::{bf16, f16};
 use pomar_comm::{BufferMut, CommError, Group, GroupOptions, RingGroup};
 use std::{
     fmt::Debug,
     net::{TcpListener, TcpStream},
-    process,
-    sync::{
-        Arc,
-        atomic::{AtomicU16, Ordering::Relaxed},
-    },
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
-/// Addresses that no other program uses: on Linux every process has a loopback address of its own.
-pub(crate) fn hosts(ranks: usize, connections: usize) -> Vec<Vec<String>> {
-    static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
-    let id = process::id();
-    let host = if cfg!(target_os = "linux") {
-        format!("127.{}.{}.{}", 64 | id >> 16 & 63, id >> 8 & 255, id & 255)
-    } else {
-        "127.0.0.1".to_owned()
-    };
-    let address = |_| format!("{host}:{}", 12_000 + (id % 32) as u16 * 500 + NEXT_PORT.fetch_add(1, Relaxed));
-    (0..ranks).map(|_| (0..connections).map(address).collect()).collect()
-}
-
-/// The ranks of one ring, joined.
 fn rings(ranks: usize, connections: usize, options: &GroupOptions) -> Vec<Arc<dyn Group>> {
-    let hosts = &hosts(ranks, connections);
-    thread::scope(|scope| {
-        let join = |rank| scope.spawn(move || RingGroup::connect(hosts, rank, options.clone()).unwrap());
-        let joining: Vec<_> = (0..ranks).map(join).collect();
-        joining.into_iter().map(|rank| Arc::new(rank.join().unwrap()) as Arc<dyn Group>).collect()
-    })
+    common::rings(&ring_hosts(ranks, connections), options)
 }
 
 fn with_ring(ranks: usize, connections: usize, body: impl Fn(&dyn Group) + Sync) {
@@ -354,7 +331,7 @@ fn hurried() -> GroupOptions {
 
 #[test]
 fn a_neighbour_that_is_not_there_is_named_with_its_address() {
-    let places = hosts(3, 1);
+    let places = ring_hosts(3, 1);
     let error = RingGroup::connect(&places, 0, hurried()).unwrap_err();
     assert!(matches!(error, CommError::NotConnected { rank: 2, .. }), "{error}");
     assert!(
@@ -369,7 +346,7 @@ fn a_neighbour_that_is_not_there_is_named_with_its_address() {
 #[test]
 fn a_neighbour_out_of_reach_is_named_in_time() {
     // Reserved for documentation: never answers, or is refused at once where there is no route.
-    let places = [vec!["192.0.2.1:9".to_owned()], hosts(1, 1).remove(0)];
+    let places = [vec!["192.0.2.1:9".to_owned()], ring_hosts(1, 1).remove(0)];
     let begun = Instant::now();
     let error = RingGroup::connect(&places, 1, hurried()).unwrap_err();
     assert!(matches!(error, CommError::NotConnected { rank: 0, .. }), "{error}");
@@ -379,7 +356,7 @@ fn a_neighbour_out_of_reach_is_named_in_time() {
 
 #[test]
 fn an_address_that_is_taken_or_elsewhere_is_refused() {
-    let mut places = hosts(2, 1);
+    let mut places = ring_hosts(2, 1);
     let _taken = TcpListener::bind(&places[0][0]).unwrap();
     let error = RingGroup::connect(&places, 0, hurried()).unwrap_err().to_string();
     assert!(error.contains("another program listens there"), "{error}");
@@ -392,7 +369,7 @@ fn an_address_that_is_taken_or_elsewhere_is_refused() {
 
 #[test]
 fn a_stranger_in_the_left_neighbours_place_ends_the_first_call() {
-    let places = &hosts(2, 1);
+    let places = &ring_hosts(2, 1);
     thread::scope(|scope| {
         let joining = scope.spawn(|| RingGroup::connect(places, 0, GroupOptions::default()).unwrap());
         let right = TcpListener::bind(&places[1][0]).unwrap();
@@ -411,7 +388,7 @@ fn a_stranger_in_the_left_neighbours_place_ends_the_first_call() {
 
 #[test]
 fn a_ring_over_ipv6() {
-    let places: Vec<Vec<String>> = hosts(2, 1)
+    let places: Vec<Vec<String>> = ring_hosts(2, 1)
         .iter()
         .map(|list| vec![format!("[::1]:{}", list[0].split_once(':').unwrap().1)])
         .collect();
