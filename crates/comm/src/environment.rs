@@ -16,7 +16,7 @@
 //! the ring, and any other is a group of one.
 
 use crate::{
-    CommError, Group, GroupOptions, IpNetwork, NetworkError, SoloGroup, auto, parse_address,
+    CommError, Group, GroupOptions, IpNetwork, NetworkError, RingGroup, SoloGroup, auto, parse_address,
     rdma::{self, QpKind, RdmaDevices, RdmaOptions},
     shm::{ShmGroup, inherited_fd},
     tcp::{InstanceKey, TcpGroup, TcpListenerHandle},
@@ -43,11 +43,15 @@ enum Transport {
     Shm,
     Tcp,
     Rdma,
+    Ring,
 }
 
 impl Environment<'_> {
     fn join(&self, options: GroupOptions) -> Result<Box<dyn Group>, CommError> {
         if (self.get)("POMAR_RANK").is_none() {
+            if (self.get)("MLX_RANK").is_some() && (self.get)("MLX_HOSTFILE").is_some() {
+                return Ok(Box::new(RingGroup::from_env(options)?));
+            }
             return Ok(Box::new(SoloGroup::new()));
         }
         let (rank, size) = (self.number("POMAR_RANK")?, self.number("POMAR_SIZE")?);
@@ -55,6 +59,7 @@ impl Environment<'_> {
             _ if size == 1 => Ok(Box::new(SoloGroup::new())),
             Transport::Shm => self.join_shm(rank, size, options),
             Transport::Auto if (self.get)("POMAR_SEGMENT_FD").is_some() => self.join_shm(rank, size, options),
+            Transport::Ring => Ok(Box::new(RingGroup::from_env(options)?)),
             Transport::Tcp => Ok(Box::new(self.join_tcp(rank, size, options)?)),
             Transport::Rdma => {
                 let (devices, rdma) = (Arc::new(RdmaDevices::load()?), self.rdma_options(rank, size)?);
@@ -93,6 +98,7 @@ impl Environment<'_> {
             "shm" => Ok(Transport::Shm),
             "tcp" => Ok(Transport::Tcp),
             "rdma" => Ok(Transport::Rdma),
+            "ring" => Ok(Transport::Ring),
             other => Err(wrong(
                 "POMAR_TRANSPORT",
                 &format!("{other:?} is none of auto, shm, tcp, rdma, ring, mpi"),

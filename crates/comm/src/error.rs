@@ -124,6 +124,29 @@ pub enum CommError {
         /// How long this rank waited.
         after: Duration,
     },
+    /// A connection to a neighbour in the ring was not made in time.
+    #[error("no connection with rank {rank} within {after:?} ({what}); was it started, with the same hosts?")]
+    NotConnected {
+        /// The neighbour.
+        rank: usize,
+        /// How long this rank tried, for all its connections.
+        after: Duration,
+        /// The address and what was tried.
+        what: String,
+    },
+    /// A message to or from a rank that is not next to this one in a ring.
+    #[error(
+        "rank {rank} is not a neighbour: in this ring, {left} and {right} are; \
+         pass the message along, or use a transport that joins all pairs"
+    )]
+    NotNeighbour {
+        /// The rank asked for.
+        rank: usize,
+        /// The neighbour on the left.
+        left: usize,
+        /// The neighbour on the right.
+        right: usize,
+    },
     /// None of a peer's addresses led to it while the group was being made.
     #[error("rank {from} found no way to rank {to} within {after:?} ({tried}); did its process start?")]
     NoPath {
@@ -174,6 +197,7 @@ impl CommError {
             Self::Aborted { by, .. } => Some(*by),
             Self::DidNotJoin { missing, .. } => Some(*missing),
             Self::NoPath { to, .. } => Some(*to),
+            Self::NotConnected { rank, .. } => Some(*rank),
             _ => None,
         }
     }

@@ -56,11 +56,11 @@ impl Seat {
         (0..self.size).filter(move |rank| *rank != own)
     }
 
-    fn deadline(&self) -> Duration {
+    pub(crate) fn deadline(&self) -> Duration {
         Duration::from_nanos(self.deadline_nanos.load(Relaxed))
     }
 
-    fn set_deadline(&self, deadline: Duration) {
+    pub(crate) fn set_deadline(&self, deadline: Duration) {
         // More than 500 years is for ever.
         self.deadline_nanos.store(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }

@@ -41,6 +41,11 @@ impl Patience {
         let by_cores = if ranks <= cores { SPIN_FOR } else { Duration::ZERO };
         Self { spin: chosen.unwrap_or(by_cores) }
     }
+
+    /// How long to spin.
+    pub(crate) fn spin(self) -> Duration {
+        self.spin
+    }
 }
 
 /// What a rank sleeps on. Lies in shared memory or on the heap; all zeros is its initial state.

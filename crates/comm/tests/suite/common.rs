@@ -1,9 +1,17 @@
 //! Groups whose ranks are threads of the test.
 
 use pomar_comm::{
-    Group, GroupOptions, Segment, ShmGroup, SoloGroup, TcpGroup, TcpListenerHandle, shm::ShmLayout,
+    Group, GroupOptions, RingGroup, Segment, ShmGroup, SoloGroup, TcpGroup, TcpListenerHandle, shm::ShmLayout,
 };
-use std::{net::SocketAddr, sync::Arc, thread};
+use std::{
+    net::SocketAddr,
+    process,
+    sync::{
+        Arc,
+        atomic::{AtomicU16, Ordering::Relaxed},
+    },
+    thread,
+};
 
 pub(crate) const KEY: [u8; 32] = [7; 32];
 
@@ -13,8 +21,10 @@ pub(crate) enum Kind {
     Shm,
     SmallShm,
     Tcp,
+    Ring,
 }
 
+/// The transports that keep all of `Group`'s promises: the ring's wire has no room for some.
 pub(crate) const KINDS: [Kind; 3] = [Kind::Shm, Kind::SmallShm, Kind::Tcp];
 
 pub(crate) fn loopback() -> SocketAddr {
@@ -34,6 +44,9 @@ pub(crate) fn groups(kind: Kind, size: usize, options: &GroupOptions) -> Vec<Arc
         let threads: Vec<_> = makers.into_iter().map(thread::spawn).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     };
+    if kind == Kind::Ring {
+        return rings(&ring_hosts(size, 1), options);
+    }
     if kind == Kind::Tcp {
         let (listeners, addresses) = listen(size, loopback());
         return join(
@@ -66,6 +79,29 @@ pub(crate) fn groups(kind: Kind, size: usize, options: &GroupOptions) -> Vec<Arc
             })
             .collect(),
     )
+}
+
+/// Addresses for a ring that no other program uses: on Linux every process has a loopback address of its own.
+pub(crate) fn ring_hosts(ranks: usize, connections: usize) -> Vec<Vec<String>> {
+    static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
+    let id = process::id();
+    let host = if cfg!(target_os = "linux") {
+        format!("127.{}.{}.{}", 64 | id >> 16 & 63, id >> 8 & 255, id & 255)
+    } else {
+        "127.0.0.1".to_owned()
+    };
+    let first_port = 12_000 + (id % 32) as u16 * 500;
+    let address = |_| format!("{host}:{}", first_port + NEXT_PORT.fetch_add(1, Relaxed) % 500);
+    (0..ranks).map(|_| (0..connections).map(address).collect()).collect()
+}
+
+/// The ranks of one ring, joined.
+pub(crate) fn rings(hosts: &[Vec<String>], options: &GroupOptions) -> Vec<Arc<dyn Group>> {
+    thread::scope(|scope| {
+        let join = |rank| scope.spawn(move || RingGroup::connect(hosts, rank, options.clone()).unwrap());
+        let joining: Vec<_> = (0..hosts.len()).map(join).collect();
+        joining.into_iter().map(|rank| Arc::new(rank.join().unwrap()) as Arc<dyn Group>).collect()
+    })
 }
 
 /// Runs `body` as every rank of a group; a panic in one is a panic of the test.

@@ -5,3 +5,4 @@ mod common;
 mod hostile;
 mod point_to_point;
 mod processes;
+mod ring;

@@ -2,8 +2,10 @@
 //!
 //! The test program starts itself again with `CHILD` in its environment; [`child`] is then the whole process.
 
-use crate::common::{KEY, Kind, groups, loopback, run};
-use pomar_comm::{Group, GroupOptions, Segment, ShmGroup, TcpGroup, TcpListenerHandle, shm::inherited_fd};
+use crate::common::{KEY, Kind, groups, loopback, ring_hosts, run};
+use pomar_comm::{
+    Group, GroupOptions, RingGroup, Segment, ShmGroup, TcpGroup, TcpListenerHandle, shm::inherited_fd,
+};
 use std::{
     env,
     io::{BufRead, BufReader, Lines, Write},
@@ -19,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 const VICTIM: usize = 1;
 const RANKS: usize = 3;
 
-/// "kind rank size fd action", words for one child.
+/// "kind rank size way action", where the way is a descriptor or a ring's addresses; words for one child.
 const CHILD: &str = "POMAR_COMM_CHILD";
 
 /// The child process of the tests below; nothing when run as a test of its own.
@@ -27,13 +29,17 @@ const CHILD: &str = "POMAR_COMM_CHILD";
 fn child() {
     let Ok(spec) = env::var(CHILD) else { return };
     let words: Vec<&str> = spec.split(' ').collect();
-    let [kind, rank, size, fd, action] = words[..] else { panic!("{spec}") };
+    let [kind, rank, size, way, action] = words[..] else { panic!("{spec}") };
     let (rank, size) = (rank.parse().unwrap(), size.parse().unwrap());
     let group: Box<dyn Group> = match kind {
         "none" => return leave_nothing_behind(),
         "tcp" => Box::new(join_by_tcp(rank)),
+        "ring" => {
+            let hosts: Vec<_> = way.split(',').map(|address| vec![address]).collect();
+            Box::new(RingGroup::connect(&hosts, rank, GroupOptions::default()).unwrap())
+        }
         _ => {
-            let fd = inherited_fd(fd.parse().unwrap()).unwrap();
+            let fd = inherited_fd(way.parse().unwrap()).unwrap();
             Box::new(ShmGroup::attach(fd, rank, size, GroupOptions::default()).unwrap())
         }
     };
@@ -115,8 +121,12 @@ impl Drop for Rank {
 /// Starts the ranks of one scenario and waits until they are joined; the addresses are those of tcp ranks.
 fn start(kind: Kind, action: &str) -> (Vec<Rank>, Vec<SocketAddr>) {
     let segment = (kind == Kind::Shm).then(|| Segment::create(RANKS).unwrap());
-    let name = if kind == Kind::Tcp { "tcp" } else { "shm" };
-    let spec = |rank| format!("{name} {rank} {RANKS} FD {action}");
+    let (name, way) = match kind {
+        Kind::Tcp => ("tcp", "-".to_owned()),
+        Kind::Ring => ("ring", ring_hosts(RANKS, 1).concat().join(",")),
+        _ => ("shm", "FD".to_owned()),
+    };
+    let spec = |rank| format!("{name} {rank} {RANKS} {way} {action}");
     let mut ranks: Vec<_> = (0..RANKS).map(|rank| Rank::start(spec(rank), segment.as_ref())).collect();
     let mut addresses = vec![];
     if kind == Kind::Tcp {
@@ -165,6 +175,11 @@ fn a_killed_rank_is_named_over_tcp() {
 }
 
 #[test]
+fn a_killed_rank_is_named_over_a_ring() {
+    ACTIONS.iter().for_each(|action| survivors_name_the_victim(Kind::Ring, action, libc::SIGKILL));
+}
+
+#[test]
 fn a_stopped_rank_is_named() {
     for kind in [Kind::Shm, Kind::Tcp] {
         for action in ["sum", "long-sum", "recv", "send"] {
@@ -185,7 +200,7 @@ fn leave_nothing_behind() {
     let segments = || std::fs::read_dir("/dev/shm").map_or(0, |d| d.flatten().filter(is_ours).count());
     let now = || (count("fd"), count("task"), segments());
     let before = now();
-    for kind in [Kind::Shm, Kind::Tcp] {
+    for kind in [Kind::Shm, Kind::Tcp, Kind::Ring] {
         run(groups(kind, 3, &GroupOptions::default()), |group| group.barrier().unwrap());
     }
     // The test's own threads may need a moment to end.
@@ -213,7 +228,7 @@ fn processor_time() -> Duration {
 
 #[test]
 fn an_idle_receive_costs_next_to_nothing() {
-    for kind in [Kind::Shm, Kind::Tcp] {
+    for kind in [Kind::Shm, Kind::Tcp, Kind::Ring] {
         let groups = groups(kind, 2, &GroupOptions::default());
         let before = processor_time();
         for _ in 0..2 {
