@@ -1,9 +1,12 @@
 //! Measures `all_sum` between processes: `cargo run --release -p pomar-comm --example latency [ranks]`.
 //!
 //! Prints the median and the 99th percentile in microseconds, over shared memory and over tcp. The program starts
-//! itself once per further rank; rank 0 is the program itself and does the timing.
+//! itself once per further rank; rank 0 is the program itself and does the timing. Over MPI its ranks are started by
+//! MPI's own launcher: `mpirun -n 2 target/release/examples/latency mpi`.
 
-use pomar_comm::{Group, GroupOptions, Segment, ShmGroup, TcpGroup, TcpListenerHandle, shm::inherited_fd};
+use pomar_comm::{
+    Group, GroupOptions, MpiGroup, Segment, ShmGroup, TcpGroup, TcpListenerHandle, shm::inherited_fd,
+};
 use std::{
     env,
     error::Error,
@@ -25,9 +28,10 @@ fn main() -> Outcome<()> {
     match words[..] {
         ["shm", rank, size, fd] => measure(&attach(fd, rank.parse()?, size.parse()?)?).map(|_| ()),
         ["tcp", rank, ref addresses @ ..] => measure(&connect(rank.parse()?, addresses)?).map(|_| ()),
+        ["mpi"] => print_mpi_table(&MpiGroup::join(GroupOptions::default())?),
         [] => print_table(2),
         [ranks] => print_table(ranks.parse()?),
-        _ => Err("usage: latency [ranks]".into()),
+        _ => Err("usage: latency [ranks], or under mpirun: latency mpi".into()),
     }
 }
 
@@ -52,6 +56,18 @@ fn print_table(ranks: usize) -> Outcome<()> {
             "{size:>9} | {:>10.1} {:>10.1} | {:>10.1} {:>10.1}",
             shm.median, shm.p99, tcp.median, tcp.p99
         );
+    }
+    Ok(())
+}
+
+fn print_mpi_table(group: &MpiGroup) -> Outcome<()> {
+    let times = measure(group)?;
+    if group.rank() == 0 {
+        println!("all_sum of f32, {} ranks, {}, microseconds", group.size(), group.library());
+        println!("{:>9} | {:>10} {:>10}", "bytes", "median", "p99");
+        for (size, time) in SIZES.iter().zip(times) {
+            println!("{size:>9} | {:>10.1} {:>10.1}", time.median, time.p99);
+        }
     }
     Ok(())
 }

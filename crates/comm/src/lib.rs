@@ -9,6 +9,7 @@
 //! | [`SoloGroup`] | nobody | [`SoloGroup::new`] |
 //! | [`ShmGroup`] | processes on one machine | [`Segment::create`] by the parent, [`ShmGroup::attach`] by each rank |
 //! | [`TcpGroup`] | processes that reach each other by IP | [`TcpListenerHandle::bind`], [`TcpGroup::connect`] |
+//! | [`MpiGroup`] | the ranks of an MPI job | [`MpiGroup::join`] by each rank under `mpirun` |
 //!
 //! The promises, whatever the transport:
 //!
@@ -44,7 +45,7 @@
 //! ```
 //!
 //! To read it: `group` is the interface and `transport` what all transports share (every collective in terms of one
-//! *exchange*); `shm` and `tcp` are one transport each; `record` frames what goes from rank to rank, `wait` is how a
+//! *exchange*); `shm`, `tcp` and `mpi` are one transport each; `record` frames what goes from rank to rank, `wait` is how a
 //! rank waits, `spsc` the byte ring under both transports, `reduce` the arithmetic.
 
 mod address;
@@ -57,6 +58,7 @@ mod group;
 mod memory;
 mod mesh;
 mod network;
+pub mod mpi;
 mod options;
 mod pair;
 pub mod rdma;
@@ -77,6 +79,7 @@ pub use buffer::{BufferMut, DType};
 pub use environment::from_env;
 pub use error::CommError;
 pub use group::{Group, MAX_MESSAGE_BYTES};
+pub use mpi::MpiGroup;
 pub use network::{IpNetwork, NetworkError};
 pub use options::GroupOptions;
 pub use rdma::{QpKind, RdmaDevices, RdmaOptions};
