@@ -7,7 +7,7 @@
 
 use super::{
     notice::{self, NOTICE_BYTES, News},
-    process::{Process, TAGS_PER_GROUP},
+    process::{Entered, Process, TAGS_PER_GROUP},
     slot::Slot,
 };
 use crate::{
@@ -88,7 +88,6 @@ pub(super) struct Link {
 #[derive(Debug)]
 struct Outgoing {
     slots: [Slot; SLOTS],
-    next: usize,
     /// For the message of no bytes.
     end: Slot,
     sent: u64,
@@ -120,7 +119,7 @@ impl Link {
         common: &Arc<Common>,
     ) -> Result<Self, CommError> {
         let slots = || std::array::from_fn(|_| Slot::new(MESSAGE_BYTES));
-        let outgoing = || Outgoing { slots: slots(), next: 0, end: Slot::new(0), sent: 0 };
+        let outgoing = || Outgoing { slots: slots(), end: Slot::new(0), sent: 0 };
         let incoming = || Incoming { slots: slots(), next: 0, arrived: None, credited: 0 };
         let notices = Notices {
             incoming: Slot::new(NOTICE_BYTES),
@@ -315,6 +314,16 @@ impl Link {
 }
 
 impl Outgoing {
+    /// Any slot will do: MPI keeps the order in which sends begin, and short ones may be through before long ones.
+    fn free_slot(&mut self, mpi: &Entered<'_>) -> Result<Option<&mut Slot>, CommError> {
+        for slot in &mut self.slots {
+            if slot.is_sent(mpi)? {
+                return Ok(Some(slot));
+            }
+        }
+        Ok(None)
+    }
+
     fn is_sent(&mut self, process: &Process) -> Result<bool, CommError> {
         let mpi = process.enter()?;
         let mut sent = true;
@@ -361,11 +370,6 @@ impl Sink for MpiSink {
             link.hear()?;
             room = self.room(outgoing.sent)?;
         }
-        let Outgoing { slots, next, sent, .. } = &mut *outgoing;
-        let slot = &mut slots[*next];
-        if room == 0 || !(slot.is_free() || slot.is_sent(&link.process.enter()?)?) {
-            return Ok(0);
-        }
         let room = room.min(MESSAGE_BYTES);
         let head = &head[..head.len().min(room)];
         let body = &body[..body.len().min(room - head.len())];
@@ -373,12 +377,13 @@ impl Sink for MpiSink {
         if length == 0 {
             return Ok(0);
         }
+        let mpi = link.process.enter()?;
+        let Some(slot) = outgoing.free_slot(&mpi)? else { return Ok(0) };
         let bytes = slot.bytes_mut();
         bytes[..head.len()].copy_from_slice(head);
         bytes[head.len()..length].copy_from_slice(body);
-        slot.send(&link.process.enter()?, length, link.peer, link.tag(self.channel))?;
-        *next = (*next + 1) % SLOTS;
-        *sent += length as u64;
+        slot.send(&mpi, length, link.peer, link.tag(self.channel))?;
+        outgoing.sent += length as u64;
         Ok(length)
     }
 }

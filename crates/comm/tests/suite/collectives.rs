@@ -62,7 +62,7 @@ where
     }
 }
 
-fn check_all(group: &dyn Group) {
+pub(crate) fn check_all(group: &dyn Group) {
     check_reductions::<i64>(group);
     check_reductions::<f32>(group);
     check_reductions::<f16>(group);

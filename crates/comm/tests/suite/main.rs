@@ -3,5 +3,6 @@
 mod collectives;
 mod common;
 mod hostile;
+mod mpi;
 mod point_to_point;
 mod processes;
