@@ -3,6 +3,7 @@
 mod collectives;
 mod common;
 mod hostile;
+#[cfg(target_os = "linux")]
 mod mpi;
 mod point_to_point;
 mod processes;
