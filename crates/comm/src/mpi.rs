@@ -130,6 +130,11 @@ impl MpiGroup {
         Ok(group)
     }
 
+    /// Whether an MPI launcher started this process, as one of several ranks.
+    pub(crate) fn was_launched(variable: &dyn Fn(&str) -> Option<String>) -> bool {
+        library::launched_ranks(variable).is_some_and(|ranks| ranks > 1)
+    }
+
     /// How the MPI library calls itself, for example "Open MPI v4.1.4".
     #[must_use]
     pub fn library(&self) -> &str {
@@ -197,11 +202,11 @@ fn attend(shared: &Shared, dead_after: Duration) {
     }
 }
 
-/// Why a peer is of no more use when attending to it failed.
+/// Why the group ends when attending to a peer failed.
 fn blame(peer: usize, error: &CommError) -> Verdict {
     match error {
         CommError::Protocol { rank, what } => Verdict::Broken { rank: *rank, what: what.clone() },
-        other => Verdict::Dead { rank: peer, what: other.to_string() },
+        other => Verdict::LinkFailed { rank: peer, what: other.to_string() },
     }
 }
 

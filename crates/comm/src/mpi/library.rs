@@ -7,6 +7,7 @@ use super::{
 use libloading::{Library, os::unix};
 use std::{
     env,
+    error::Error,
     ffi::{CStr, OsString, c_char, c_int},
 };
 
@@ -63,8 +64,8 @@ fn candidates() -> impl Iterator<Item = &'static str> {
 }
 
 /// How many ranks the launcher says that it started, if one did.
-pub(super) fn launched_ranks() -> Option<usize> {
-    let stated = env::var("OMPI_COMM_WORLD_SIZE").or_else(|_| env::var("PMI_SIZE")).ok()?;
+pub(super) fn launched_ranks(variable: &dyn Fn(&str) -> Option<String>) -> Option<usize> {
+    let stated = variable("OMPI_COMM_WORLD_SIZE").or_else(|| variable("PMI_SIZE"))?;
     stated.parse().ok()
 }
 
@@ -74,7 +75,7 @@ fn open(name: &OsString) -> Result<Library, String> {
     // SAFETY: runs the library's initialisers. Which library it is, the system's administrator or the user decides, as
     // with every shared library.
     let opened = unsafe { unix::Library::open(Some(name), flags) };
-    opened.map(Library::from).map_err(|error| error.to_string())
+    opened.map(Library::from).map_err(explain)
 }
 
 fn identify(library: Library) -> Result<Loaded, String> {
@@ -93,7 +94,12 @@ fn identify(library: Library) -> Result<Loaded, String> {
     } else {
         return Err(format!("{version:?} is neither Open MPI nor one with MPICH's binary interface"));
     };
-    Ok(Loaded { api: api.map_err(|error| error.to_string())?, version: first_part(&version) })
+    Ok(Loaded { api: api.map_err(explain)?, version: first_part(&version) })
+}
+
+/// The error and what is behind it: the loader's own words.
+fn explain(error: libloading::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 /// MPI_Get_library_version, which may be called before MPI is started.
@@ -101,7 +107,7 @@ fn version(library: &Library) -> Result<String, String> {
     type GetVersion = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
     let symbol = CStr::to_bytes_with_nul(c"MPI_Get_library_version");
     // SAFETY: the signature is the standard's.
-    let function = unsafe { library.get::<GetVersion>(symbol) }.map_err(|error| error.to_string())?;
+    let function = unsafe { library.get::<GetVersion>(symbol) }.map_err(explain)?;
     // SAFETY: `text_of` gives room for any text.
     text_of(|text, length| unsafe { function(text, length) })
         .ok_or_else(|| "it does not say which version it is".into())

@@ -4,7 +4,7 @@
 //!
 //! | bytes | field |
 //! | --- | --- |
-//! | 0..8 | kind: 1 sign of life, 2 dead, 3 broken, 4 aborted, 5 farewell |
+//! | 0..8 | kind: 1 sign of life, 2 dead, 3 broken, 4 aborted, 5 link failed, 6 farewell |
 //! | 8..16 | the rank that a verdict is about, else 0 |
 //! | 16..24 | bytes of the point-to-point channel that the sender has consumed so far |
 //! | 24..32 | bytes of the collective channel, likewise |
@@ -22,7 +22,8 @@ const ALIVE: u64 = 1;
 const DEAD: u64 = 2;
 const BROKEN: u64 = 3;
 const ABORTED: u64 = 4;
-const FAREWELL: u64 = 5;
+const LINK_FAILED: u64 = 5;
+const FAREWELL: u64 = 6;
 
 /// What a notice says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,7 @@ pub(super) fn write(news: &News, consumed: [u64; CHANNELS], out: &mut [u8]) -> u
         News::Farewell => (FAREWELL, 0, ""),
         News::Verdict(Verdict::Dead { rank, what }) => (DEAD, *rank, what.as_str()),
         News::Verdict(Verdict::Broken { rank, what }) => (BROKEN, *rank, what.as_str()),
+        News::Verdict(Verdict::LinkFailed { rank, what }) => (LINK_FAILED, *rank, what.as_str()),
         News::Verdict(Verdict::Aborted { by, reason }) => (ABORTED, *by, reason.as_str()),
     };
     let words = [kind, rank as u64, consumed[0], consumed[1]];
@@ -62,6 +64,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<(News, [u64; CHANNELS])> {
         FAREWELL => News::Farewell,
         DEAD => News::Verdict(Verdict::Dead { rank, what: reason }),
         BROKEN => News::Verdict(Verdict::Broken { rank, what: reason }),
+        LINK_FAILED => News::Verdict(Verdict::LinkFailed { rank, what: reason }),
         ABORTED => News::Verdict(Verdict::Aborted { by: rank, reason }),
         _ => return None,
     };

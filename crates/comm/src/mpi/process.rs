@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{CommError, stop::Stop, transport::lock};
 use std::{
+    env,
     ops::Deref,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -140,7 +141,7 @@ fn start(within: Duration) -> Result<Arc<Process>, String> {
     // SAFETY: a function without arguments that may run at any time from now on. When the system has no room for it (it
     // has for 32 at least), the launcher complains about the missing MPI_Finalize, which is all.
     unsafe { libc::atexit(at_exit) };
-    match library::launched_ranks() {
+    match library::launched_ranks(&|name| env::var(name).ok()) {
         Some(launched) if launched > 1 && process.world.size == 1 => Err(format!(
             "the launcher started {launched} ranks, but this one is alone with {}; give the path of the MPI library \
              that belongs to the launcher in {}",

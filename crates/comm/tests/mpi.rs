@@ -3,11 +3,17 @@
 //! The test program has `mpirun` start itself with `SCENARIO` in its environment; [`child`] is then the whole process.
 //! Needs `apt-get install openmpi-bin libopenmpi3 mpich`.
 
-use crate::collectives::check_all;
+#![cfg(target_os = "linux")]
+
+#[path = "suite/checks.rs"]
+mod checks;
+
+use checks::check_all;
 use pomar_comm::{CommError, Group, GroupOptions, MAX_MESSAGE_BYTES, MpiGroup};
 use std::{
     env, fs,
     process::{Child, Command, ExitStatus, Stdio, exit},
+    sync::{Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -95,6 +101,9 @@ fn run(mut command: Command) -> Ended {
     let file = tempfile::NamedTempFile::new().unwrap();
     let append = fs::OpenOptions::new().append(true).open(file.path()).unwrap();
     command.stdin(Stdio::null()).stdout(append.try_clone().unwrap()).stderr(append);
+    // One job at a time: its ranks alone are more than there are cores.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut job = Job(command.spawn().unwrap_or_else(|error| {
         let program = command.get_program().display();
         panic!("{program}: {error}; apt-get install openmpi-bin libopenmpi3 mpich")
@@ -106,7 +115,7 @@ fn run(mut command: Command) -> Ended {
 
 /// Adds this program as a rank to a launcher's command, or runs it by itself.
 fn as_child(mut command: Command, scenario: &str) -> Command {
-    command.args(["--exact", "mpi::child", "--nocapture"]).env(SCENARIO, scenario);
+    command.args(["--exact", "child", "--nocapture"]).env(SCENARIO, scenario);
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command
 }
@@ -145,6 +154,7 @@ fn child() {
         }
     };
     println!("\nLIBRARY {}", group.library());
+    group.barrier().unwrap();
     match &*scenario {
         "alone" => check_all(&group),
         "all" => everything(&group),
@@ -159,8 +169,11 @@ fn child() {
     }
 }
 
+/// A group that all have joined: before that, joining fails when the others have ended the group already.
 fn join() -> MpiGroup {
-    MpiGroup::join(GroupOptions::default()).unwrap()
+    let group = MpiGroup::join(GroupOptions::default()).unwrap();
+    group.barrier().unwrap();
+    group
 }
 
 fn everything(group: &MpiGroup) {
@@ -285,7 +298,7 @@ fn out_of_step(group: MpiGroup) {
     }
     assert!(group.barrier().is_err());
     drop(group);
-    join().barrier().unwrap();
+    join();
 }
 
 fn deadlines(group: MpiGroup) {
@@ -346,7 +359,6 @@ fn aborts(group: MpiGroup) {
     drop(group);
     for aborter in 0..size {
         let group = join();
-        group.barrier().unwrap();
         thread::scope(|scope| {
             if rank == aborter {
                 scope.spawn(|| {
@@ -384,7 +396,6 @@ fn farewells(group: MpiGroup) {
 
 /// The others have long done when the last rank ends; the launcher must not take that for a crash.
 fn late(group: &MpiGroup) {
-    group.barrier().unwrap();
     if group.rank() == group.size() - 1 {
         thread::sleep(Duration::from_secs(3));
         println!("\nDONE at last");
@@ -404,7 +415,6 @@ fn sum_in_vain(group: MpiGroup) -> ! {
 }
 
 fn killed(group: MpiGroup) {
-    group.barrier().unwrap();
     if group.rank() == VICTIM {
         signal_oneself(libc::SIGKILL);
     }
@@ -413,7 +423,6 @@ fn killed(group: MpiGroup) {
 }
 
 fn stopped(group: MpiGroup) {
-    group.barrier().unwrap();
     if group.rank() == VICTIM {
         signal_oneself(libc::SIGSTOP);
     }
