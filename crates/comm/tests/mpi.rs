@@ -9,7 +9,7 @@
 mod checks;
 
 use checks::check_all;
-use pomar_comm::{CommError, Group, GroupOptions, MAX_MESSAGE_BYTES, MpiGroup};
+use pomar_comm::{CommError, Group, GroupOptions, MAX_MESSAGE_BYTES, MpiGroup, from_env};
 use std::{
     env, fs,
     process::{Child, Command, ExitStatus, Stdio, exit},
@@ -146,6 +146,11 @@ fn launch_well(launcher: Launcher, ranks: usize, scenario: &str) {
 fn child() {
     let Ok(scenario) = env::var(SCENARIO) else { return };
     println!("\nPROCESS {}", std::process::id());
+    if scenario == "environment" {
+        let group = from_env(GroupOptions::default()).unwrap();
+        println!("\nRANKS {}", group.size());
+        return check_all(&*group);
+    }
     let group = match MpiGroup::join(GroupOptions::default()) {
         Ok(group) => group,
         Err(error) => {
@@ -452,6 +457,14 @@ fn a_rank_without_a_launcher_is_a_group_of_one() {
         let ended = run(as_child(command, "alone"));
         assert!(ended.status.success(), "{}", ended.output);
         assert!(ended.lines("LIBRARY ")[0].starts_with(launcher.library), "{}", ended.output);
+    }
+}
+
+#[test]
+fn a_launcher_is_found_in_the_environment() {
+    for launcher in LAUNCHERS {
+        let ended = launch(launcher, 2, "environment");
+        assert!(ended.status.success() && ended.lines("RANKS ") == ["2", "2"], "{}", ended.output);
     }
 }
 
