@@ -16,7 +16,8 @@
 //! the ring, and any other is a group of one.
 
 use crate::{
-    CommError, Group, GroupOptions, IpNetwork, NetworkError, RingGroup, SoloGroup, auto, parse_address,
+    CommError, Group, GroupOptions, IpNetwork, MpiGroup, NetworkError, RingGroup, SoloGroup, auto,
+    parse_address,
     rdma::{self, QpKind, RdmaDevices, RdmaOptions},
     shm::{ShmGroup, inherited_fd},
     tcp::{InstanceKey, TcpGroup, TcpListenerHandle},
@@ -44,22 +45,33 @@ enum Transport {
     Tcp,
     Rdma,
     Ring,
+    Mpi,
 }
 
 impl Environment<'_> {
     fn join(&self, options: GroupOptions) -> Result<Box<dyn Group>, CommError> {
-        if (self.get)("POMAR_RANK").is_none() {
-            if (self.get)("MLX_RANK").is_some() && (self.get)("MLX_HOSTFILE").is_some() {
-                return Ok(Box::new(RingGroup::from_env(options)?));
-            }
-            return Ok(Box::new(SoloGroup::new()));
+        let transport = self.transport()?;
+        if (self.get)("POMAR_RANK").is_some() {
+            return self.join_as_told(transport, options);
         }
+        if transport == Transport::Mpi || MpiGroup::was_launched(self.get) {
+            return Ok(Box::new(MpiGroup::join(options)?));
+        }
+        if (self.get)("MLX_RANK").is_some() && (self.get)("MLX_HOSTFILE").is_some() {
+            return Ok(Box::new(RingGroup::from_env(options)?));
+        }
+        Ok(Box::new(SoloGroup::new()))
+    }
+
+    fn join_as_told(&self, transport: Transport, options: GroupOptions) -> Result<Box<dyn Group>, CommError> {
         let (rank, size) = (self.number("POMAR_RANK")?, self.number("POMAR_SIZE")?);
-        match self.transport()? {
+        match transport {
             _ if size == 1 => Ok(Box::new(SoloGroup::new())),
             Transport::Shm => self.join_shm(rank, size, options),
             Transport::Auto if (self.get)("POMAR_SEGMENT_FD").is_some() => self.join_shm(rank, size, options),
             Transport::Ring => Ok(Box::new(RingGroup::from_env(options)?)),
+            // Which rank this is, MPI says.
+            Transport::Mpi => Ok(Box::new(MpiGroup::join(options)?)),
             Transport::Tcp => Ok(Box::new(self.join_tcp(rank, size, options)?)),
             Transport::Rdma => {
                 let (devices, rdma) = (Arc::new(RdmaDevices::load()?), self.rdma_options(rank, size)?);
@@ -99,6 +111,7 @@ impl Environment<'_> {
             "tcp" => Ok(Transport::Tcp),
             "rdma" => Ok(Transport::Rdma),
             "ring" => Ok(Transport::Ring),
+            "mpi" => Ok(Transport::Mpi),
             other => Err(wrong(
                 "POMAR_TRANSPORT",
                 &format!("{other:?} is none of auto, shm, tcp, rdma, ring, mpi"),

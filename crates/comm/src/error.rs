@@ -167,6 +167,14 @@ pub enum CommError {
         /// The system's answer.
         source: io::Error,
     },
+    /// MPI refused something.
+    #[error("MPI's {call} failed: {text}; drop this group and start the job again")]
+    Mpi {
+        /// The MPI function.
+        call: &'static str,
+        /// MPI's words.
+        text: String,
+    },
     /// The operating system refused something.
     #[error("{what}: {source}")]
     Io {

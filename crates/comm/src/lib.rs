@@ -9,6 +9,7 @@
 //! | [`SoloGroup`] | nobody | [`SoloGroup::new`] |
 //! | [`ShmGroup`] | processes on one machine | [`Segment::create`] by the parent, [`ShmGroup::attach`] by each rank |
 //! | [`TcpGroup`] | processes that reach each other by IP | [`TcpListenerHandle::bind`], [`TcpGroup::connect`] |
+//! | [`MpiGroup`] | the ranks of an MPI job | [`MpiGroup::join`] by each rank under `mpirun` |
 //!
 //! The promises, whatever the transport:
 //!
@@ -18,33 +19,40 @@
 //! - **No allocation per call**, and every buffer is bounded.
 //! - **Nothing left behind**, however a process ends: shared memory has no name, sockets close with their process.
 //!
-//! ```
-//! use pomar_comm::{Group, GroupOptions, Segment, ShmGroup};
+//! A program that is started once per rank, by `pomar launch -n 4 -- prog`, `mpirun -n 4 prog` or by hand, joins the group
+//! that the environment describes ([`from_env`]); by itself it is a group of one:
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let segment = Segment::create(2)?;
-//! let other = segment.try_clone_fd()?;
-//! // Threads here; processes get the descriptor with `Segment::inherit`.
-//! let peer = std::thread::spawn(move || {
-//!     let group = ShmGroup::attach(other, 1, 2, GroupOptions::default())?;
-//!     let mut part = [10_i64, 20];
-//!     group.all_sum(part.as_mut_slice().into())?;
-//!     group.send_message(0, b"done")
-//! });
-//! let group = ShmGroup::attach(segment.into_owned_fd(), 0, 2, GroupOptions::default())?;
-//! let mut part = [1_i64, 2];
-//! group.all_sum(part.as_mut_slice().into())?;
-//! assert_eq!(part, [11, 22]);
-//! let mut message = Vec::new();
-//! group.recv_message(1, &mut message)?;
-//! assert_eq!(message, b"done");
-//! # peer.join().unwrap()?;
-//! # Ok(())
-//! # }
 //! ```
+//! use pomar_comm::{CommError, GroupOptions, from_env};
+//!
+//! fn main() -> Result<(), CommError> {
+//!     let group = from_env(GroupOptions::default())?;
+//!     let (rank, size) = (group.rank(), group.size());
+//!
+//!     // Every rank integrates its share of 4 / (1 + x^2) over 0..1; the sum of the shares is pi.
+//!     let steps = 1_000_000;
+//!     let share = (rank..steps).step_by(size).map(|i| (i as f64 + 0.5) / steps as f64);
+//!     let area: f64 = share.map(|x| 4.0 / (1.0 + x * x) / steps as f64).sum();
+//!     let mut pi = [area as f32];
+//!     group.all_sum(pi.as_mut_slice().into())?;
+//!
+//!     // A word from each rank to its right neighbour.
+//!     if size > 1 {
+//!         group.send_message((rank + 1) % size, format!("rank {rank} has {pi:?}").as_bytes())?;
+//!         let mut word = Vec::new();
+//!         group.recv_message((rank + size - 1) % size, &mut word)?;
+//!         println!("{}", String::from_utf8_lossy(&word));
+//!     }
+//! #   assert!((pi[0] - std::f32::consts::PI).abs() < 1e-5);
+//!     group.barrier()
+//! }
+//! ```
+//!
+//! The parent of its ranks can also make the parts of a group itself, as [`Segment`] and [`TcpListenerHandle`] show.
+//! `examples/lu.rs` factors a matrix, `examples/copy.rs` copies a file, `examples/latency.rs` measures.
 //!
 //! To read it: `group` is the interface and `transport` what all transports share (every collective in terms of one
-//! *exchange*); `shm` and `tcp` are one transport each; `record` frames what goes from rank to rank, `wait` is how a
+//! *exchange*); `shm`, `tcp` and `mpi` are one transport each; `record` frames what goes from rank to rank, `wait` is how a
 //! rank waits, `spsc` the byte ring under both transports, `reduce` the arithmetic.
 
 mod address;
@@ -56,6 +64,7 @@ mod error;
 mod group;
 mod memory;
 mod mesh;
+pub mod mpi;
 mod network;
 mod options;
 mod pair;
@@ -78,6 +87,7 @@ pub use buffer::{BufferMut, DType};
 pub use environment::from_env;
 pub use error::CommError;
 pub use group::{Group, MAX_MESSAGE_BYTES};
+pub use mpi::MpiGroup;
 pub use network::{IpNetwork, NetworkError};
 pub use options::GroupOptions;
 pub use rdma::{QpKind, RdmaDevices, RdmaOptions};

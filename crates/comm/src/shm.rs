@@ -47,6 +47,31 @@ const JOINED: u64 = 1;
 const LEFT: u64 = 2;
 
 /// A rank's part in a group over shared memory. Dropping it leaves the group.
+///
+/// ```
+/// use pomar_comm::{Group, GroupOptions, Segment, ShmGroup};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let segment = Segment::create(2)?;
+/// let other = segment.try_clone_fd()?;
+/// // Threads here; processes get the descriptor with `Segment::inherit`.
+/// let peer = std::thread::spawn(move || {
+///     let group = ShmGroup::attach(other, 1, 2, GroupOptions::default())?;
+///     let mut part = [10_i64, 20];
+///     group.all_sum(part.as_mut_slice().into())?;
+///     group.send_message(0, b"done")
+/// });
+/// let group = ShmGroup::attach(segment.into_owned_fd(), 0, 2, GroupOptions::default())?;
+/// let mut part = [1_i64, 2];
+/// group.all_sum(part.as_mut_slice().into())?;
+/// assert_eq!(part, [11, 22]);
+/// let mut message = Vec::new();
+/// group.recv_message(1, &mut message)?;
+/// assert_eq!(message, b"done");
+/// # peer.join().unwrap()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ShmGroup {
     outboxes: Vec<Mutex<Stream<ShmSink>>>,

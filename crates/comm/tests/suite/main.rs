@@ -1,5 +1,6 @@
 //! The crate's tests over whole groups, in one program so that they share their helpers.
 
+mod checks;
 mod collectives;
 mod common;
 mod hostile;
