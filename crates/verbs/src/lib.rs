@@ -25,7 +25,8 @@
 //! # let remote = RemoteEnd { queue_pair: 17, packet_sequence: 7, lid: 0, gid };
 //! pair.connect(&LocalEnd { gid_index, packet_sequence: 7, path_mtu: PathMtu::M1024 }, &remote)?;
 //! let mut found = [Completion::default(); 16];
-//! for completion in &found[..completions.poll(&mut found)?] {
+//! let count = completions.poll(&mut found)?;
+//! for completion in &found[..count] {
 //!     println!("{}: {}", completion.id, completion.status);
 //! }
 //! # Ok(())
