@@ -90,7 +90,7 @@ pub struct Qp {
 
 /// `struct ibv_sge`: one piece of memory of a work request. A `length` of 0 means 2^31 bytes.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Sge {
     pub addr: u64,
     pub length: u32,
@@ -122,7 +122,7 @@ pub struct SendWr {
 
 /// `struct ibv_wc`.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Wc {
     pub wr_id: u64,
     pub status: u32,

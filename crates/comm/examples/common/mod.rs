@@ -88,8 +88,8 @@ pub(crate) fn run_ranks(size: usize, transport: &str) -> Outcome<()> {
 /// One address per rank, in the form of POMAR_ADDRESSES: ports that are free, found by taking them for a moment.
 fn free_addresses(size: usize) -> Outcome<Vec<[String; 1]>> {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let taken = (0..size).map(|_| TcpListenerHandle::bind(any)).collect::<Result<Vec<_>, _>>()?;
-    Ok(taken.iter().map(|ear| [ear.address().to_string()]).collect())
+    let taken = (0..size).map(|_| TcpListenerHandle::bind(&[any])).collect::<Result<Vec<_>, _>>()?;
+    Ok(taken.iter().map(|ear| [ear.addresses()[0].to_string()]).collect())
 }
 
 /// Rank processes; none outlives this.
