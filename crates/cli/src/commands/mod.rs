@@ -31,7 +31,7 @@ pub(crate) enum Command {
     Logits(logits::Logits),
     /// How well a model predicts a text
     Perplexity(perplexity::Perplexity),
-    /// Measure prefill and decode speed
+    /// Measure a model's speed, or that of the ways between ranks
     Bench(bench::Bench),
     /// One rank of a model; started by the other commands
     #[command(hide = true)]

@@ -1,4 +1,4 @@
-//! `pomar bench`: prefill and decode speed of a model, in the words of llama-bench (pp512, tg128).
+//! `pomar bench MODEL`: prefill and decode speed, in the words of llama-bench (pp512, tg128).
 
 use crate::{
     model::{ModelArgs, Placement, RunArgs},
@@ -15,7 +15,7 @@ use std::{
 };
 
 #[derive(Args)]
-pub(crate) struct Bench {
+pub(crate) struct BenchModel {
     #[command(flatten)]
     model: ModelArgs,
     /// Tokens in the prompt
@@ -34,7 +34,7 @@ pub(crate) struct Bench {
     json: bool,
 }
 
-impl Bench {
+impl BenchModel {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let opened = self.model.open()?;
         let instance = opened.start(&self.run, Placement::HereIfUnsplit, 1)?;
