@@ -5,6 +5,7 @@
 
 use crate::{
     CommError, Group,
+    mesh::Shape,
     rdma::{self, RdmaDevices, RdmaOptions},
     tcp::{TcpGroup, Way},
 };
@@ -60,8 +61,26 @@ pub fn choose(
         };
         ways.push(way);
     }
-    group.barrier()?;
+    let shape = common_shape(&group, &ways)?;
+    group.set_shape(shape);
     Ok((group, ways))
+}
+
+/// Round the cycle when all neighbours have RDMA and some other pair has not: machines cabled in a ring.
+fn common_shape(group: &TcpGroup, ways: &[PairWay]) -> Result<Shape, CommError> {
+    let size = group.size();
+    let mut mine = vec![0; size];
+    ways.iter().for_each(|way| mine[way.peer] = u8::from(way.rdma));
+    let mut all = vec![0; size * size];
+    group.all_gather(&mine, &mut all)?;
+    Ok(shape_of(size, |rank, peer| all[rank * size + peer] == 1))
+}
+
+/// The shape for ranks of which `quick` says which pairs have RDMA.
+fn shape_of(size: usize, quick: impl Fn(usize, usize) -> bool) -> Shape {
+    let neighbours = (0..size).all(|rank| quick(rank, (rank + 1) % size));
+    let everybody = (0..size).all(|rank| (0..rank).all(|peer| quick(rank, peer)));
+    if size > 2 && neighbours && !everybody { Shape::Cycle } else { Shape::Full }
 }
 
 fn go_back(group: &mut TcpGroup, peer: usize, before: Option<Way>) {
@@ -109,4 +128,19 @@ fn time_rounds(group: &TcpGroup, peer: usize, message: &mut [u8]) -> Result<Dura
     let counted = &mut times[2..];
     counted.sort_unstable();
     Ok(counted[ROUNDS / 2] / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_ring_of_cables_makes_a_cycle() {
+        let ring = |rank: usize, peer: usize| rank.abs_diff(peer) != 2;
+        assert_eq!(shape_of(4, ring), Shape::Cycle);
+        assert_eq!(shape_of(4, |_, _| true), Shape::Full);
+        assert_eq!(shape_of(4, |_, _| false), Shape::Full);
+        assert_eq!(shape_of(4, |rank, peer| ring(rank, peer) && rank.min(peer) != 0), Shape::Full);
+        assert_eq!(shape_of(2, |_, _| true), Shape::Full);
+    }
 }

@@ -4,6 +4,10 @@
 //! cut into one section per rank: everyone sends section r to rank r, which reduces it in rank order and sends the
 //! result to all. That moves as few bytes as a ring does, in two hops instead of 2(n-1), and keeps the order of
 //! float sums.
+//!
+//! Where only neighbours have quick links ([`Shape::Cycle`]), everything goes round instead: see `cycle`.
+
+mod cycle;
 
 use crate::{
     BufferMut, CommError,
@@ -30,10 +34,20 @@ pub(crate) struct Channel<K, S> {
     pub(crate) source: Stream<S>,
 }
 
+/// Which pairs carry collectives. All ranks of a group have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// All of them.
+    Full,
+    /// Neighbours only, the last rank and rank 0 among them.
+    Cycle,
+}
+
 /// What collectives work with: a channel per peer, `None` at this rank's own place, and room for one piece per rank.
 #[derive(Debug)]
 pub(crate) struct Exchange<K, S> {
     own: usize,
+    shape: Shape,
     channels: Vec<Option<Channel<K, S>>>,
     pieces: PieceTable,
 }
@@ -71,7 +85,12 @@ impl PieceTable {
 impl<K: Sink, S: Source> Exchange<K, S> {
     pub(crate) fn new(own: usize, channels: Vec<Option<Channel<K, S>>>) -> Self {
         let pieces = PieceTable::new(channels.len());
-        Self { own, channels, pieces }
+        Self { own, shape: Shape::Full, channels, pieces }
+    }
+
+    /// Uses other pairs from now on.
+    pub(crate) fn set_shape(&mut self, shape: Shape) {
+        self.shape = shape;
     }
 
     /// Gives one peer's channel new ends, and the old ones back; its records go on counting.
@@ -88,7 +107,10 @@ impl<K: Sink, S: Source> Exchange<K, S> {
         step: Step,
         mine: &[u8],
     ) -> Result<(), CommError> {
-        self.send_to_all(wait, step.stamp, mine)?;
+        match self.shape {
+            Shape::Full => self.send_to_all(wait, step.stamp, mine)?,
+            Shape::Cycle => self.set_out(wait, step, mine)?,
+        }
         self.pieces.room(self.own, mine.len()).copy_from_slice(mine);
         Ok(())
     }
@@ -99,6 +121,10 @@ impl<K: Sink, S: Source> Exchange<K, S> {
         wait: &Wait<'_, T>,
         step: Step,
     ) -> Result<Pieces<'_>, CommError> {
+        if self.shape == Shape::Cycle {
+            self.let_pass(wait, step)?;
+            return Ok(&self.pieces.starts);
+        }
         for channel in self.channels.iter_mut().flatten() {
             let room = self.pieces.room(channel.peer, step.bytes_of(channel.peer));
             read_record(wait, &mut channel.source, channel.peer, step.stamp, room)?;
@@ -168,7 +194,11 @@ impl<K: Sink, S: Source> Exchange<K, S> {
     ) -> Result<(), CommError> {
         let stamp = Stamp::pack(wait.op, data.dtype() as u8, data.byte_len());
         let ranks = self.channels.len();
-        let by_sections = ranks > 2 && data.byte_len() >= LONG_BYTES;
+        let long = ranks > 2 && data.byte_len() >= LONG_BYTES;
+        if long && self.shape == Shape::Cycle && cycle::sums_in_itself(data.dtype()) {
+            return self.reduce_along(wait, how, stamp, data);
+        }
+        let by_sections = long && self.shape == Shape::Full;
         let most = if by_sections { ranks * PIECE_BYTES } else { PIECE_BYTES };
         for_each_span(data.len(), most / data.dtype().bytes(), |span| {
             let part = data.part(span);

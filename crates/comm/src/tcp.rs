@@ -36,7 +36,7 @@ pub use seal::SealError;
 
 use crate::{
     BufferMut, CommError, GroupOptions,
-    mesh::{Channel, Exchange, PIECE_BYTES},
+    mesh::{Channel, Exchange, PIECE_BYTES, Shape},
     pair::{PairSink, PairSource},
     rdma::Path,
     record::Stream,
@@ -152,6 +152,11 @@ impl TcpGroup {
     /// The other ranks.
     pub(crate) fn peers(&self) -> impl Iterator<Item = usize> + Clone + use<> {
         self.seat.peers()
+    }
+
+    /// Has collectives use other pairs from now on; all ranks do so at the same point of their calls.
+    pub(crate) fn set_shape(&mut self, shape: Shape) {
+        lock(&self.collective).set_shape(shape);
     }
 
     /// Sends and receives the data of one pair another way from now on; gives back the way so far. Both ranks do so when
