@@ -2,6 +2,7 @@
 
 use crate::{
     Cabling, Host,
+    check::listed,
     graph::{Graph, MAX_WIRES},
     rdma::{self, HostObstacle},
 };
@@ -96,6 +97,13 @@ impl Reach {
         }
     }
 
+    /// Pairs of Macs without a cable, in order; what leads to other machines is not known.
+    pub fn missing(&self, hosts: &[Host]) -> Vec<(usize, usize)> {
+        let mut missing = self.any.missing();
+        missing.retain(|&(a, b)| hosts[a].is_mac() && hosts[b].is_mac());
+        missing
+    }
+
     fn works(&self, backend: Backend) -> Option<Choice> {
         let hosts = self.any.size();
         if backend == Backend::Jaccl {
@@ -109,32 +117,30 @@ impl Reach {
     }
 
     fn why_not(&self, hosts: &[Host], backend: Backend) -> String {
+        if let Some(host) = hosts.iter().find(|host| !host.is_mac()) {
+            return format!("{backend} needs cables, and which ones lead to {} is not known", host.name);
+        }
         let graph = if backend == Backend::Ring { &self.any } else { &self.rdma };
         let (shape, missing) = match backend {
             Backend::Jaccl => ("between every two hosts", graph.missing()),
             Backend::JacclRing | Backend::Ring => ("round a ring of all hosts", graph.nearest_ring().1),
         };
-        if missing.is_empty() && hosts.len() > MAX_MESH_RANKS {
-            return format!("{backend} takes at most {MAX_MESH_RANKS} hosts");
-        }
         if missing.is_empty() {
-            return format!("{backend} needs at least two hosts");
-        }
-        let pairs: Vec<_> = missing.iter().map(|&pair| self.why_pair(hosts, backend, pair)).collect();
-        format!("{backend} needs a cable {shape}; {}", pairs.join(", "))
-    }
-
-    fn why_pair(&self, hosts: &[Host], backend: Backend, (a, b): (usize, usize)) -> String {
-        let pair = format!("{} - {}", hosts[a].name, hosts[b].name);
-        if self.any.wires(a, b) == 0 {
-            return match [a, b].into_iter().find(|&host| !hosts[host].is_mac()) {
-                Some(host) => format!("{pair} has none that is known ({} is no Mac)", hosts[host].name),
-                None => format!("{pair} has none"),
+            return match hosts.len() {
+                0 | 1 => format!("{backend} needs at least two hosts"),
+                _ => format!("{backend} takes at most {MAX_MESH_RANKS} hosts"),
             };
         }
-        debug_assert_ne!(backend, Backend::Ring);
-        let unable = [a, b].into_iter().find(|&host| HostObstacle::of(&hosts[host]).is_some());
-        match unable {
+        let pairs: Vec<_> = missing.iter().map(|&pair| self.why_pair(hosts, pair)).collect();
+        format!("{backend} needs a cable {shape}; {}", listed(&pairs))
+    }
+
+    fn why_pair(&self, hosts: &[Host], (a, b): (usize, usize)) -> String {
+        let pair = format!("{} - {}", hosts[a].name, hosts[b].name);
+        if self.any.wires(a, b) == 0 {
+            return format!("{pair} has none");
+        }
+        match [a, b].into_iter().find(|&host| HostObstacle::of(&hosts[host]).is_some()) {
             Some(host) => format!("{pair} has one, but {} cannot do RDMA", hosts[host].name),
             None => format!("{pair} has one that carries no RDMA"),
         }

@@ -1,7 +1,7 @@
 //! Ports to cables: two ends belong together when one sees the other's domain.
 //!
-//! Domains last over restarts and port numbers are printed on the case, so nothing here depends on the names of
-//! interfaces, which change.
+//! Domains last over restarts and port numbers are printed on the case, so nothing here depends on the names
+//! of interfaces, which change.
 
 use crate::{Host, Port};
 use std::collections::{BTreeMap, HashMap};
@@ -52,6 +52,11 @@ impl Cable {
     /// Both ends for people.
     pub fn places(&self, hosts: &[Host]) -> String {
         places(hosts, self.ends)
+    }
+
+    /// Gb/s of the link, by the slower end.
+    pub fn gbps(&self, hosts: &[Host]) -> Option<u32> {
+        self.ends.iter().filter_map(|end| end.port(hosts).link_gbps()).min()
     }
 
     /// The speed of the link for people, twice when its ends do not agree.

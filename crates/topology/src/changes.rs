@@ -1,7 +1,7 @@
 //! What is different from an earlier recording.
 //!
-//! Hosts are compared by name, ports by the number on the case, and cables by the domains of their ends, all of which
-//! last. Interfaces are what may have changed: they are the thing to look for after a restart.
+//! Hosts are compared by name, ports by the number on the case, and cables by the domains of their ends, all
+//! of which last. Interfaces are what may have changed: they are the thing to look for after a restart.
 
 use crate::{Cable, Cabling, Host, Port};
 use std::collections::BTreeMap;

@@ -73,6 +73,11 @@ pub(crate) struct Subject<'a> {
 }
 
 impl Subject<'_> {
+    /// Pairs of Macs without a cable.
+    fn missing(&self) -> Vec<(usize, usize)> {
+        self.reach.missing(&self.survey.hosts)
+    }
+
     /// Lack of RDMA matters unless TCP was asked for.
     fn rdma_level(&self) -> Level {
         if self.wanted == Some(Backend::Ring) || self.choice.is_none() { Level::Note } else { Level::Warning }
@@ -88,7 +93,7 @@ pub(crate) fn checks(subject: &Subject<'_>) -> Vec<Check> {
 }
 
 /// Some words, and how many more there are.
-fn listed(words: &[String]) -> String {
+pub(crate) fn listed(words: &[String]) -> String {
     let shown = words[..words.len().min(MAX_LISTED)].join(", ");
     if words.len() > MAX_LISTED { format!("{shown} and {} more", words.len() - MAX_LISTED) } else { shown }
 }

@@ -88,9 +88,7 @@ pub enum ProbeError {
 #[non_exhaustive]
 pub enum HostsError {
     /// A name that could be read as an option, a path or a second word by ssh or the file system.
-    #[error(
-        "'{0}' cannot be a host's name; write a name or an address that ssh knows, such as studio-1.local or me@10.0.0.2"
-    )]
+    #[error("'{0}' cannot be a host's name; write one that ssh knows, such as studio-1.local or me@10.0.0.2")]
     BadName(String),
     /// The same name twice.
     #[error("host {0} is listed twice")]
@@ -99,6 +97,6 @@ pub enum HostsError {
     #[error("no hosts are given; write --hosts a,b")]
     None,
     /// More hosts than the search for a ring is made for.
-    #[error("{0} hosts are more than {MAX_HOSTS}; no ring of Thunderbolt cables is that long", MAX_HOSTS = crate::MAX_HOSTS)]
+    #[error("{0} hosts are more than {most}; ask about fewer at a time", most = crate::MAX_HOSTS)]
     TooMany(usize),
 }

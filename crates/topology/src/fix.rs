@@ -1,8 +1,8 @@
 //! The commands that set the cables up, for the user to run. Nothing here runs anything.
 //!
-//! Each command has the one that undoes it. There are two forms: `ifconfig` changes the running system and is forgotten
-//! at the next restart; `networksetup` changes the settings and lasts. No comments stand on the lines, since zsh, the
-//! shell of macOS, takes them for arguments when a line is pasted.
+//! Each command has the one that undoes it. There are two forms: `ifconfig` changes the running system and is
+//! forgotten at the next restart; `networksetup` changes the settings and lasts. No comments stand on the
+//! lines, since zsh, the shell of macOS, takes them for arguments when a line is pasted.
 
 use crate::{CableAddresses, Cabling, End, Host, Network, parse::services::Service};
 use serde::Serialize;
@@ -43,8 +43,9 @@ fn fix(hosts: &[Host], host: usize, cabling: &Cabling, addresses: &[Option<Cable
             // The service is turned off once for all ports.
             bridge_service = None;
         }
-        if !addresses.kept {
-            set_address(hosts, end, addresses.ends[usize::from(cable.ends[1] == end)], &mut fix);
+        let address = addresses.ends[usize::from(cable.ends[1] == end)];
+        if end.port(hosts).address != Some(address) {
+            set_address(hosts, end, address, &mut fix);
         }
     }
     fix
@@ -111,7 +112,8 @@ fn enabled(service: &str, on: bool) -> Step {
     Step { run: line(on), undo: line(!on) }
 }
 
-/// A name as one word for every shell. Names come from another machine, so nothing in them may end the quotes.
+/// A name as one word for every shell. Names come from another machine, so nothing in them may end the
+/// quotes.
 fn quoted(name: &str) -> String {
     format!("'{}'", name.replace('\'', r"'\''"))
 }

@@ -88,8 +88,8 @@ impl Graph {
 
     /// The closed order of all nodes that uses the most pairs with at least `wires` wires.
     ///
-    /// Held and Karp's table over subsets: `most[set][last]` is how many such pairs the rest of the way can have, from
-    /// `last` through all nodes outside of `set` and back to node 0.
+    /// Held and Karp's table over subsets: `most[set][last]` is how many such pairs the rest of the way can
+    /// have, from `last` through all nodes outside of `set` and back to node 0.
     fn order_of_most(&self, wires: usize) -> Vec<usize> {
         let size = self.size;
         if size == 0 {

@@ -268,7 +268,8 @@ impl Facts {
     }
 }
 
-/// `Thunderbolt 2` and the bridge, but not `Thunderbolt Ethernet Slot 1`, which is a network adapter in a dock.
+/// `Thunderbolt 2` and the bridge, but not `Thunderbolt Ethernet Slot 1`, which is a network adapter in a
+/// dock.
 fn is_thunderbolt(port: &str) -> bool {
     let rest = port.strip_prefix("Thunderbolt ");
     rest.is_some_and(|rest| rest == "Bridge" || rest.parse::<u32>().is_ok())

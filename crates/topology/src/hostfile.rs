@@ -11,14 +11,14 @@
 //! }
 //! ```
 //!
-//! Ranks are in the order of the list. `rdma` has a place for each rank: the device of this host that leads there, a list
-//! of devices when several cables do, null for itself and where no cable is used. The first of `ips` of the first host is
-//! where JACCL's ranks meet; the `ips` of a TCP ring are where the rank before connects to. The older form of the file is
-//! the list of hosts alone.
+//! Ranks are in the order of the list. `rdma` has a place for each rank: the device of this host that leads
+//! there, a list of devices when several cables do, null for itself and where no cable is used. The first of
+//! `ips` of the first host is where JACCL's ranks meet; the `ips` of a TCP ring are where the rank before
+//! connects to. The older form of the file is the list of hosts alone.
 
 use crate::{Backend, Cable, CableAddresses, Cabling, Choice, Host, rdma::carries_rdma};
 use serde::Serialize;
-use std::{fmt::Write, net::Ipv4Addr};
+use std::{cmp::Reverse, fmt::Write, net::Ipv4Addr};
 
 /// A hostfile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -153,18 +153,24 @@ impl Writer<'_> {
         Ok(Entry { ssh: host.name.clone(), ips, rdma })
     }
 
-    /// Addresses on the cables from the rank before.
+    /// Addresses on the cables from the rank before, the fastest cables first.
     fn ring_addresses(&self, rank: usize) -> Result<Vec<Ipv4Addr>, String> {
         let (order, ranks) = (&self.choice.order, self.choice.order.len());
         let (own, before) = (order[rank], order[(rank + ranks - 1) % ranks]);
         let address = |(index, cable): (usize, &Cable)| {
-            let addresses = self.addresses[index]
-                .ok_or_else(|| format!("{} has no network interface at one end", cable.places(self.hosts)))?;
+            let addresses = self.addresses[index].ok_or_else(|| {
+                format!(
+                    "{} gets no address: a port is no network interface, or all private networks are in use",
+                    cable.places(self.hosts)
+                )
+            })?;
             Ok(addresses.ends[usize::from(cable.ends[1].host == own)].address())
         };
-        let cables = self.cabling.cables.iter().enumerate();
         let pair = (own.min(before), own.max(before));
-        cables.filter(|(_, cable)| cable.hosts() == pair).take(self.choice.wires).map(address).collect()
+        let cables = self.cabling.cables.iter().enumerate();
+        let mut cables: Vec<_> = cables.filter(|(_, cable)| cable.hosts() == pair).collect();
+        cables.sort_by_key(|(_, cable)| Reverse(cable.gbps(self.hosts)));
+        cables.into_iter().take(self.choice.wires).map(address).collect()
     }
 
     fn row(&self, rank: usize) -> Vec<Devices> {

@@ -1,9 +1,9 @@
 //! Which cables join which machines, and what can be done over them.
 //!
-//! A few Macs joined by Thunderbolt cables are a fast network that nobody has set up yet: each port is an interface of
-//! its own, with or without an address, inside or outside of a bridge, and RDMA works only where both ends, the cable
-//! and both systems allow it. This crate asks the machines, finds the cables, says what is wrong, and writes the hostfile
-//! that `mlx.launch` and `pomar launch` start ranks with.
+//! A few Macs joined by Thunderbolt cables are a fast network that nobody has set up yet: each port is an
+//! interface of its own, with or without an address, inside or outside of a bridge, and RDMA works only where
+//! both ends, the cable and both systems allow it. This crate asks the machines, finds the cables, says what
+//! is wrong, and writes the hostfile that `mlx.launch` and `pomar launch` start ranks with.
 //!
 //! ```no_run
 //! use pomar_topology::{Form, Report, Request, Ssh, Survey, check_hosts};
@@ -21,15 +21,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **Invariants.** It changes nothing on any machine: every [`Probe`] only reads, and commands that would change
-//! something are printed for the user, each with its undo. Nothing is keyed by the name of an interface, which changes
-//! at restarts: cables are pairs of Thunderbolt domains, ports are the numbers on the case. It knows nothing of models,
-//! ranks' programs or pomar's own transports.
+//! **Invariants.** It changes nothing on any machine: every [`Probe`] only reads, and commands that would
+//! change something are printed for the user, each with its undo. Nothing is keyed by the name of an
+//! interface, which changes at restarts: cables are pairs of Thunderbolt domains, ports are the numbers on
+//! the case. It knows nothing of models, ranks' programs or pomar's own transports.
 //!
-//! How to read it: [`Probe`] lists the questions, [`Source`] is who answers them ([`Ssh`], [`Recorded`]), [`parse`] has
-//! a file for each answer, and [`Host`] puts a machine's answers together. [`Cabling`] matches ports, [`Graph`] knows
-//! meshes and rings, `rdma` knows what RDMA needs, `address` numbers the cables, and [`Backend`] and [`Reach`] decide what the
-//! cables are good for. [`Report`] holds the result: checks, commands, [`Hostfile`]; [`dot()`] draws it.
+//! How to read it: [`Probe`] lists the questions, [`Source`] is who answers them ([`Ssh`], [`Recorded`]),
+//! [`parse`] has a file for each answer, and [`Host`] puts a machine's answers together. [`Cabling`] matches
+//! ports, [`Graph`] knows meshes and rings, `rdma` knows what RDMA needs, `address` numbers the cables, and
+//! [`Backend`] and [`Reach`] decide what the cables are good for. [`Report`] holds the result: checks,
+//! commands, [`Hostfile`]; [`dot()`] draws it.
 
 mod address;
 mod backend;

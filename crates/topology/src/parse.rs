@@ -1,8 +1,8 @@
 //! One file per command: its output to facts.
 //!
-//! What a host prints is foreign text. Parsers take what they know by name, ignore what they do not, bound what they
-//! keep, and let nothing through that could mean something to a terminal or a shell: names of interfaces and devices
-//! are letters, digits and `._-`, and free text loses its control characters.
+//! What a host prints is foreign text. Parsers take what they know by name, ignore what they do not, bound
+//! what they keep, and let nothing through that could mean something to a terminal or a shell: names of
+//! interfaces and devices are letters, digits and `._-`, and free text loses its control characters.
 
 pub mod hardware_ports;
 pub mod ibv_devices;

@@ -82,7 +82,8 @@ impl fmt::Display for HostObstacle {
     }
 }
 
-/// The most that any port can do, if that can be told: an idle port shows it, a link only when it is a fast one.
+/// The most that any port can do, if that can be told: an idle port shows it, a link only when it is a fast
+/// one.
 pub(crate) fn fastest_port(host: &Host) -> Option<u32> {
     let tells = |port: &Port| port.speed.filter(|speed| speed.up_to || speed.gbps >= RDMA_GBPS);
     host.ports.iter().filter_map(tells).map(|speed| speed.gbps).max()
@@ -107,8 +108,7 @@ pub(crate) enum CableObstacle {
 impl CableObstacle {
     /// What stands in the way of RDMA over a cable, apart from its hosts.
     pub(crate) fn of(hosts: &[Host], cable: &Cable) -> Vec<Self> {
-        let slowest = cable.ends.iter().filter_map(|end| end.port(hosts).link_gbps()).min();
-        let slow = slowest.filter(|&gbps| gbps < RDMA_GBPS).map(|gbps| Self::Slow { gbps });
+        let slow = cable.gbps(hosts).filter(|&gbps| gbps < RDMA_GBPS).map(|gbps| Self::Slow { gbps });
         let through = cable.through.clone().map(Self::Through);
         let of_end = |&end: &End| {
             let facts = end.port(hosts);

@@ -32,7 +32,7 @@ pub struct Report {
     pub mesh: bool,
     /// Hosts in the order of a ring, when there is one.
     pub ring: Option<Vec<String>>,
-    /// Pairs of hosts without a cable.
+    /// Pairs of Macs without a cable.
     pub missing: Vec<[String; 2]>,
     /// The backend of the hostfile.
     pub backend: Option<&'static str>,
@@ -152,7 +152,7 @@ impl Report {
             cables: cables(hosts, &cabling, &addresses),
             mesh: reach.any.is_mesh(),
             ring: reach.any.ring().map(|ring| ring.order.into_iter().map(name).collect()),
-            missing: reach.any.missing().into_iter().map(|(a, b)| [name(a), name(b)]).collect(),
+            missing: reach.missing(hosts).into_iter().map(|(a, b)| [name(a), name(b)]).collect(),
             backend: hostfile.as_ref().map(|hostfile| hostfile.backend),
             checks,
             changes: before.map(|before| changes(&before.hosts, hosts)),

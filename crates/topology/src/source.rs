@@ -9,7 +9,8 @@ pub use ssh::Ssh;
 
 use crate::{HostsError, MAX_HOSTS, Probe, ProbeError};
 
-/// The most bytes of an answer that are read. `system_profiler` gives about 1 KiB for each Thunderbolt device.
+/// The most bytes of an answer that are read. `system_profiler` gives about 1 KiB for each Thunderbolt
+/// device.
 pub const MAX_ANSWER_BYTES: u64 = 4 << 20;
 
 /// Something that answers probes.
@@ -18,7 +19,8 @@ pub trait Source: Sync {
     ///
     /// # Errors
     ///
-    /// [`ProbeError::Missing`] when the host has no such command; the other variants when it could not be asked.
+    /// [`ProbeError::Missing`] when the host has no such command; the other variants when it could not be
+    /// asked.
     fn run(&self, host: &str, probe: Probe) -> Result<String, ProbeError>;
 }
 
@@ -45,7 +47,8 @@ pub fn check_hosts(names: &[String]) -> Result<(), HostsError> {
     Ok(())
 }
 
-/// Names, addresses (IPv6 and its `%interface` too) and `user@name`; nothing that begins like an option or a path.
+/// Names, addresses (IPv6 and its `%interface` too) and `user@name`; nothing that begins like an option or a
+/// path.
 fn is_host_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-:@%".contains(c);
     (1..=255).contains(&name.len()) && !name.starts_with(['-', '.']) && name.chars().all(fits)

@@ -22,7 +22,8 @@ pub struct Unread {
 }
 
 impl Survey {
-    /// Asks every host, each on a thread of its own. [`check_hosts`](crate::check_hosts) bounds how many there are.
+    /// Asks every host, each on a thread of its own. [`check_hosts`](crate::check_hosts) bounds how many
+    /// there are.
     pub fn take<'n>(source: &dyn Source, names: &'n [String]) -> Self {
         let read = thread::scope(|scope| {
             let ask = |name: &'n String| scope.spawn(move || (name, Host::read(source, name)));

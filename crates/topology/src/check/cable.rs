@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Where an address is missing or unsuitable, the commands set one.
-const HINT_COMMANDS: &str = "see the commands below";
+const HINT_COMMANDS: &str = "the commands for that host change it";
 
 pub(super) fn checks(subject: &Subject<'_>) -> Vec<Check> {
     let hosts = &subject.survey.hosts;
@@ -20,7 +20,8 @@ pub(super) fn checks(subject: &Subject<'_>) -> Vec<Check> {
         checks.extend(addresses.iter().filter_map(|addresses| address(hosts, cable, addresses)));
     }
     checks.extend(subject.cabling.strangers.iter().map(|(end, peer)| {
-        let text = format!("{} leads to '{peer}', which is not among the hosts", end.place(hosts));
+        let which = if subject.survey.unread.is_empty() { "the hosts" } else { "the hosts that answered" };
+        let text = format!("{} leads to '{peer}', which is not among {which}", end.place(hosts));
         Check::new(Level::Note, "stranger", [&hosts[end.host].name], text)
     }));
     checks.extend(subject.cabling.loops.iter().map(|&ends| {
@@ -44,7 +45,9 @@ fn one_sided(hosts: &[Host], cable: &Cable) -> Option<Check> {
 fn obstacles(subject: &Subject<'_>, cable: &Cable) -> Vec<Check> {
     let hosts = &subject.survey.hosts;
     let is_own = |obstacle: &CableObstacle| match obstacle {
-        CableObstacle::Slow { .. } | CableObstacle::Through(_) => true,
+        // A dock explains the speed.
+        CableObstacle::Slow { .. } => cable.through.is_none(),
+        CableObstacle::Through(_) => true,
         CableObstacle::NoInterface(_) => false,
         CableObstacle::NoDevice(end) => HostObstacle::of(&hosts[end.host]).is_none(),
     };

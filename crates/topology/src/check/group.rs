@@ -7,10 +7,16 @@ use std::collections::HashSet;
 pub(super) fn checks(subject: &Subject<'_>) -> Vec<Check> {
     let hosts = &subject.survey.hosts;
     let mut checks = several(subject);
+    if !subject.survey.unread.is_empty() {
+        let unread = subject.survey.unread.iter().map(|unread| &unread.name);
+        let text = "whether the hosts are a mesh or a ring is not judged before all of them answer";
+        checks.push(Check::new(Level::Note, "unjudged", unread, text));
+        return checks;
+    }
     if hosts.len() > 1 && subject.choice.is_some() {
         checks.push(mesh(subject));
-        // Two hosts are a mesh and a ring by the same cable.
-        checks.extend((hosts.len() > 2).then(|| ring(subject)));
+        // Two hosts are a mesh and a ring by the same cable; a ring through unknown cables cannot be found.
+        checks.extend((hosts.len() > 2 && hosts.iter().all(Host::is_mac)).then(|| ring(subject)));
     }
     checks.push(backend(subject));
     checks
@@ -34,10 +40,12 @@ fn several(subject: &Subject<'_>) -> Vec<Check> {
 
 fn mesh(subject: &Subject<'_>) -> Check {
     let hosts = &subject.survey.hosts;
-    let missing = subject.reach.any.missing();
+    let missing = subject.missing();
+    let macs = hosts.iter().filter(|host| host.is_mac()).count();
     let names = hosts.iter().map(|host| &host.name);
     if missing.is_empty() {
-        let text = format!("full mesh: a cable between every two of the {} hosts", hosts.len());
+        let kind = if macs < hosts.len() { "Macs" } else { "hosts" };
+        let text = format!("full mesh: a cable between every two of the {macs} {kind}");
         return Check::new(Level::Ok, "mesh", names, text);
     }
     let level = if subject.reach.any.ring().is_some() { Level::Note } else { Level::Warning };
@@ -75,7 +83,11 @@ fn backend(subject: &Subject<'_>) -> Check {
     let names = hosts.iter().map(|host| &host.name);
     match subject.choice {
         None => Check::new(Level::Ok, "backend", names, "backend ring over the ordinary network (TCP)"),
-        Some(Err(why)) => Check::new(Level::Error, "backend", names, why.clone()),
+        Some(Err(why)) => {
+            let check = Check::new(Level::Error, "backend", names, why.clone());
+            let on_lan = hosts.len() > 1 && hosts.iter().all(|host| host.lan.is_some());
+            if on_lan { check.hint("--lan makes a TCP ring over the ordinary network") } else { check }
+        }
         Some(Ok(choice)) => {
             let what = match choice.backend {
                 Backend::Jaccl => "RDMA between every two hosts",

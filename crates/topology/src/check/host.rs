@@ -83,7 +83,10 @@ fn mixed_versions(hosts: &[Host]) -> Option<Check> {
     let each = hosts.iter().filter_map(|host| Some(format!("{} {}", host.name, version(host)?)));
     let text = format!("the hosts run different versions of macOS: {}", listed(&each.collect::<Vec<_>>()));
     let names = hosts.iter().filter(|host| host.is_mac()).map(|host| &host.name);
-    if first < FIRST_WITH_LARGE_FRAMES && FIRST_WITH_LARGE_FRAMES <= last {
+    let oldest_with_rdma = versions.iter().find(|&&version| version >= FIRST_WITH_RDMA);
+    if oldest_with_rdma.is_some_and(|&oldest| oldest < FIRST_WITH_LARGE_FRAMES)
+        && FIRST_WITH_LARGE_FRAMES <= last
+    {
         let text =
             format!("{text}; MLX's frames before and since {FIRST_WITH_LARGE_FRAMES} do not fit each other");
         return Some(

@@ -1,5 +1,5 @@
-//! `networksetup -listallhardwareports`: the name that a port has on the case and in the settings, and the interface
-//! that it is today.
+//! `networksetup -listallhardwareports`: the name that a port has on the case and in the settings, and the
+//! interface that it is today.
 //!
 //! ```text
 //! Hardware Port: Thunderbolt 2

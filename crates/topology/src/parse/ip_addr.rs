@@ -1,4 +1,5 @@
-//! `ip -j addr` on Linux: a list of interfaces with `ifname` and `addr_info` (`family`, `local`, `prefixlen`).
+//! `ip -j addr` on Linux: a list of interfaces with `ifname` and `addr_info` (`family`, `local`,
+//! `prefixlen`).
 
 use super::{MAX_ITEMS, ParseError, ifconfig::Interface, name};
 use crate::Network;

@@ -1,7 +1,7 @@
 //! `rdma_ctl status`: one word, `enabled` or `disabled`.
 //!
-//! The switch says what macOS allows, not what the hardware can: it reads `enabled` on a Mac with Thunderbolt 4, which
-//! has no RDMA device. So [`ibv_devices`](super::ibv_devices) is asked as well.
+//! The switch says what macOS allows, not what the hardware can: it reads `enabled` on a Mac with Thunderbolt
+//! 4, which has no RDMA device. So [`ibv_devices`](super::ibv_devices) is asked as well.
 
 use serde::Serialize;
 

@@ -15,10 +15,10 @@
 //! }]}
 //! ```
 //!
-//! - A bus is one port of the machine: `receptacle_id_key` 2 is the network port `Thunderbolt 2`. (Intel Macs have two
-//!   receptacles on a bus; the one that is connected is meant.)
-//! - `domain_uuid_key` of the bus names this end of a cable, and stays the same over restarts; that of an entry in
-//!   `_items` names the other end. A Mac behind a dock is in the dock's `_items`.
+//! - A bus is one port of the machine: `receptacle_id_key` 2 is the network port `Thunderbolt 2`. (Intel Macs
+//!   have two receptacles on a bus; the one that is connected is meant.)
+//! - `domain_uuid_key` of the bus names this end of a cable, and stays the same over restarts; that of an
+//!   entry in `_items` names the other end. A Mac behind a dock is in the dock's `_items`.
 //! - `current_speed_key` is `80 Gb/s` for a link, and `Up to 120 Gb/s` for what an empty port could do.
 //! - Docks and disks have `receptacle_upstream_ambiguous_tag` and no domain.
 
@@ -87,8 +87,8 @@ impl fmt::Display for Speed {
 ///
 /// # Errors
 ///
-/// The text is no JSON, or a field that says who is connected to whom has the wrong type. Fields that nobody knows, and
-/// known ones that are not there, are no errors.
+/// The text is no JSON, or a field that says who is connected to whom has the wrong type. Fields that nobody
+/// knows, and known ones that are not there, are no errors.
 pub fn parse(text: &str) -> Result<Thunderbolt, ParseError> {
     let document: Value =
         serde_json::from_str(text).map_err(|error| ParseError::new("JSON", error.to_string()))?;

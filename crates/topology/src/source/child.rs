@@ -67,8 +67,8 @@ fn follow(
     }
 }
 
-/// Reads at most `limit` bytes on a thread of its own. Dropping the pipe early makes a child that goes on writing
-/// end by itself.
+/// Reads at most `limit` bytes on a thread of its own. Dropping the pipe early makes a child that goes on
+/// writing end by itself.
 fn read_aside(pipe: Option<impl Read + Send + 'static>, limit: u64) -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {

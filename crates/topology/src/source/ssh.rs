@@ -14,7 +14,8 @@ const NO_SUCH_COMMAND: i32 = 127;
 pub struct Ssh {
     /// The ssh program.
     pub program: PathBuf,
-    /// The most time for one command, connecting included. `system_profiler` needs a few seconds on a cold start.
+    /// The most time for one command, connecting included. `system_profiler` needs a few seconds on a cold
+    /// start.
     pub time: Duration,
 }
 
@@ -26,8 +27,8 @@ impl Default for Ssh {
 
 impl Ssh {
     fn command(&self, host: &str, probe: Probe) -> Command {
-        // A login over ssh often lacks the folders in which ifconfig, system_profiler and ip are. Quoted like this
-        // the line means the same to sh, bash, zsh and fish.
+        // A login over ssh often lacks the folders in which ifconfig, system_profiler and ip are. Quoted like
+        // this the line means the same to sh, bash, zsh and fish.
         let line = format!("env \"PATH=$PATH:/usr/sbin:/sbin\" LC_ALL=C {}", probe.command());
         if is_this_machine(host) {
             let mut command = Command::new("/bin/sh");
@@ -61,7 +62,8 @@ impl Source for Ssh {
                 Err(ProbeError::Unreachable { host, reason: last_line(&complaint, "it gave no reason") })
             }
             Some(NO_SUCH_COMMAND) => Err(ProbeError::Missing { host, command }),
-            // A program that prints its answer and then ends with a failure, as some status commands do, has answered.
+            // A program that prints its answer and then ends with a failure, as some status commands do, has
+            // answered.
             _ if !output.trim().is_empty() => Ok(output),
             _ => {
                 Err(ProbeError::Failed { host, command, reason: last_line(&complaint, &status.to_string()) })
