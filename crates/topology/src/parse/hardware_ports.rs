@@ -51,7 +51,22 @@ mod tests {
 
     #[test]
     fn a_port_without_a_usable_interface_is_left_out() {
-        let text = "\nHardware Port: Wi-Fi\nDevice: en0\n\nHardware Port: Modem\n\nHardware Port: Thunderbolt 1\nDevice: en5; rm\n\nHardware Port: Thunderbolt 2\nDevice: en7\n\nVLAN Configurations\n====\n";
+        let text = "\
+            \n\
+            Hardware Port: Wi-Fi\n\
+            Device: en0\n\
+            \n\
+            Hardware Port: Modem\n\
+            \n\
+            Hardware Port: Thunderbolt 1\n\
+            Device: en5; rm\n\
+            \n\
+            Hardware Port: Thunderbolt 2\n\
+            Device: en7\n\
+            \n\
+            VLAN Configurations\n\
+            ====\n\
+            ";
         let ports = parse(text).unwrap();
         let pairs: Vec<_> = ports.iter().map(|port| (port.port.as_str(), port.interface.as_str())).collect();
         assert_eq!(pairs, [("Wi-Fi", "en0"), ("Thunderbolt 2", "en7")]);

@@ -20,7 +20,14 @@ mod tests {
 
     #[test]
     fn heading_and_strange_names_are_left_out() {
-        let text = "    device          \t   node GUID\n    ------          \t----------------\n    rdma_en3        \t9016a\n\n    rdma_en4\t9116a\n    $(x)\t1\n";
+        let text = "\
+            \tdevice\t\t  \t   node GUID\n\
+            \t------\t\t  \t----------------\n\
+            \trdma_en3\t\t\t9016a\n\
+            \n\
+            \trdma_en4\t9116a\n\
+            \t$(x)\t1\n\
+            ";
         assert_eq!(parse(text), ["rdma_en3", "rdma_en4"]);
         assert!(parse("No IB devices found\n").is_empty());
     }

@@ -64,7 +64,22 @@ mod tests {
 
     #[test]
     fn addresses_and_members_are_found() {
-        let text = "lo0: flags=8049<UP> mtu 16384\n\tinet 127.0.0.1 netmask 0xff000000\nen3: flags=8863<UP> mtu 1500\n\tinet6 fe80::1%en3 prefixlen 64\n\tinet 10.73.0.1 netmask 0xfffffffc broadcast 10.73.0.3\n\tinet 10.1.1.1 netmask nonsense\nbridge0: flags=8863<UP> mtu 1500\n\tConfiguration:\n\t\tid 0:0:0:0:0:0\n\tmember: en2 flags=3<LEARNING,DISCOVER>\n\t        ifmaxaddr 0 port 5\n\tmember: en4 flags=3<LEARNING,DISCOVER>\nutun0: flags=8051<UP> mtu 2000\n\tinet 100.64.0.1 --> 100.64.0.1\n";
+        let text = "\
+            lo0: flags=8049<UP> mtu 16384\n\
+            \tinet 127.0.0.1 netmask 0xff000000\n\
+            en3: flags=8863<UP> mtu 1500\n\
+            \tinet6 fe80::1%en3 prefixlen 64\n\
+            \tinet 10.73.0.1 netmask 0xfffffffc broadcast 10.73.0.3\n\
+            \tinet 10.1.1.1 netmask nonsense\n\
+            bridge0: flags=8863<UP> mtu 1500\n\
+            \tConfiguration:\n\
+            \t\tid 0:0:0:0:0:0\n\
+            \tmember: en2 flags=3<LEARNING,DISCOVER>\n\
+            \t\t\tifmaxaddr 0 port 5\n\
+            \tmember: en4 flags=3<LEARNING,DISCOVER>\n\
+            utun0: flags=8051<UP> mtu 2000\n\
+            \tinet 100.64.0.1 --> 100.64.0.1\n\
+            ";
         let interfaces = parse(text);
         let names: Vec<_> = interfaces.iter().map(|interface| interface.name.as_str()).collect();
         assert_eq!(names, ["lo0", "en3", "bridge0", "utun0"]);

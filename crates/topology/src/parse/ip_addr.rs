@@ -42,7 +42,8 @@ mod tests {
     fn only_ipv4_counts() {
         let text = r#"[{"ifname":"lo","addr_info":[{"family":"inet","local":"127.0.0.1","prefixlen":8}]},
             {"ifname":"enp1s0","addr_info":[{"family":"inet6","local":"fe80::1","prefixlen":64},
-            {"family":"inet","local":"10.0.0.7","prefixlen":24},{"family":"inet","local":"x","prefixlen":24}]}, 7]"#;
+            {"family":"inet","local":"10.0.0.7","prefixlen":24},
+            {"family":"inet","local":"x","prefixlen":24}]}, 7]"#;
         let interfaces = parse(text).unwrap();
         assert_eq!(interfaces.len(), 2);
         assert_eq!(interfaces[1].addresses, [Network::new([10, 0, 0, 7].into(), 24).unwrap()]);

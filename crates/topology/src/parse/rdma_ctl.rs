@@ -4,6 +4,7 @@
 //! 4, which has no RDMA device. So [`ibv_devices`](super::ibv_devices) is asked as well.
 
 use serde::Serialize;
+use std::fmt;
 
 /// Whether macOS allows RDMA over Thunderbolt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -17,6 +18,17 @@ pub enum RdmaSwitch {
     Absent,
     /// An answer that is neither.
     Unknown(String),
+}
+
+impl fmt::Display for RdmaSwitch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Enabled => "enabled",
+            Self::Disabled => "disabled",
+            Self::Absent => "-",
+            Self::Unknown(_) => "?",
+        })
+    }
 }
 
 /// Reads the state; every text has one.

@@ -56,7 +56,14 @@ mod tests {
 
     #[test]
     fn services_that_are_off_are_known_as_such() {
-        let text = "An asterisk (*) denotes that a network service is disabled.\n(1) Wi-Fi\n(Hardware Port: Wi-Fi, Device: en0)\n\n(*) My (fast) link\n(Hardware Port: Thunderbolt Ethernet Slot 1, Port 1, Device: en10)\n";
+        let text = "\
+            An asterisk (*) denotes that a network service is disabled.\n\
+            (1) Wi-Fi\n\
+            (Hardware Port: Wi-Fi, Device: en0)\n\
+            \n\
+            (*) My (fast) link\n\
+            (Hardware Port: Thunderbolt Ethernet Slot 1, Port 1, Device: en10)\n\
+            ";
         let services = parse(text);
         assert_eq!(services[0], Service { name: "Wi-Fi".into(), port: "Wi-Fi".into(), enabled: true });
         assert_eq!((services[1].name.as_str(), services[1].enabled), ("My (fast) link", false));

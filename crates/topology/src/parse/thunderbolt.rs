@@ -222,7 +222,9 @@ mod tests {
         let found = read(json!([{
             "domain_uuid_key": "aa-01",
             "receptacle_1_tag": {
-                "receptacle_id_key": "3", "receptacle_status_key": "receptacle_connected", "current_speed_key": "40 Gb/s"
+                "receptacle_id_key": "3",
+                "receptacle_status_key": "receptacle_connected",
+                "current_speed_key": "40 Gb/s"
             },
             "_items": [{
                 "_name": "Dock", "receptacle_upstream_ambiguous_tag": {"current_speed_key": "40 Gb/s"},
