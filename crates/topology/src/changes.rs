@@ -29,7 +29,7 @@ fn host_changes(before: &Host, now: &Host, changes: &mut Vec<String>) {
             let name = |port: &Port| port.interface.clone().unwrap_or_else(|| "no interface".into());
             let number = port.receptacle.as_deref().unwrap_or("?");
             changes.push(format!(
-                "{} port {number}: {} became {}; a hostfile of then names the wrong device",
+                "{} port {number}: {} became {}; hostfiles from before name the wrong device",
                 now.name,
                 name(other),
                 name(port)

@@ -66,20 +66,20 @@ pub enum ProbeError {
         problem: ParseError,
     },
     /// A program of this machine could not be started.
-    #[error("cannot start {program}: {source}")]
+    #[error("cannot start {}: {error}", program.display())]
     Start {
         /// The program.
         program: PathBuf,
         /// Why.
-        source: io::Error,
+        error: io::Error,
     },
     /// A recorded answer could not be read or written.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {error}", path.display())]
     File {
         /// The file or folder.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        error: io::Error,
     },
 }
 

@@ -16,7 +16,7 @@
 //! `ips` of the first host is where JACCL's ranks meet; the `ips` of a TCP ring are where the rank before
 //! connects to. The older form of the file is the list of hosts alone.
 
-use crate::{Backend, Cable, CableAddresses, Cabling, Choice, Host, rdma::carries_rdma};
+use crate::{Backend, Cable, CableAddresses, Cabling, Choice, Host, MAX_WIRES, rdma::carries_rdma};
 use serde::Serialize;
 use std::{cmp::Reverse, fmt::Write, net::Ipv4Addr};
 
@@ -181,7 +181,7 @@ impl Writer<'_> {
     fn devices(&self, rank: usize, to: usize) -> Devices {
         let (own, other) = (self.choice.order[rank], self.choice.order[to]);
         let most = match self.choice.backend {
-            Backend::Jaccl => usize::MAX,
+            Backend::Jaccl => MAX_WIRES,
             _ if are_neighbours(rank, to, self.choice.order.len()) => self.choice.wires,
             _ => 0,
         };

@@ -10,6 +10,9 @@ use crate::{
 /// Where an address is missing or unsuitable, the commands set one.
 const HINT_COMMANDS: &str = "the commands for that host change it";
 
+/// JACCL and pomar look for the row of an IPv4 address.
+const WHY_ADDRESS: &str = "without which there is no GID row for RDMA";
+
 pub(super) fn checks(subject: &Subject<'_>) -> Vec<Check> {
     let hosts = &subject.survey.hosts;
     let mut checks = Vec::new();
@@ -41,31 +44,30 @@ fn one_sided(hosts: &[Host], cable: &Cable) -> Option<Check> {
     (!cable.seen_by_both).then(|| check().hint("wait a moment and ask again; then plug the cable in anew"))
 }
 
-/// Only what is the cable's own fault: what a host lacks is said once, about the host.
 fn obstacles(subject: &Subject<'_>, cable: &Cable) -> Vec<Check> {
     let hosts = &subject.survey.hosts;
-    let is_own = |obstacle: &CableObstacle| match obstacle {
-        // A dock explains the speed.
-        CableObstacle::Slow { .. } => cable.through.is_none(),
-        CableObstacle::Through(_) => true,
-        CableObstacle::NoInterface(_) => false,
-        CableObstacle::NoDevice(end) => HostObstacle::of(&hosts[end.host]).is_none(),
-    };
-    let found = CableObstacle::of(hosts, cable).into_iter().filter(is_own);
     let check = |obstacle: CableObstacle| {
+        let (code, hint) = finding(hosts, cable, &obstacle)?;
         let text = format!("{}: {}", cable.places(hosts), obstacle.text(hosts));
-        let (code, hint) = match &obstacle {
-            CableObstacle::Slow { .. } => ("slow-cable", slow_hint(hosts, cable)),
-            CableObstacle::Through(_) => ("dock", "plug the two machines together directly".into()),
-            CableObstacle::NoInterface(_) => ("no-interface", String::new()),
-            CableObstacle::NoDevice(_) => (
-                "no-rdma-device",
-                "plug the cable in anew, or restart that Mac; ibv_devices must list it".into(),
-            ),
-        };
-        about(subject.rdma_level(), code, hosts, cable, text).hint(hint)
+        Some(about(subject.rdma_level(), code, hosts, cable, text).hint(hint))
     };
-    found.map(check).collect()
+    CableObstacle::of(hosts, cable).into_iter().filter_map(check).collect()
+}
+
+/// Code and hint for what is the cable's own fault; what a host lacks is said once, about the host.
+fn finding(hosts: &[Host], cable: &Cable, obstacle: &CableObstacle) -> Option<(&'static str, String)> {
+    match obstacle {
+        // A dock explains the speed.
+        CableObstacle::Slow { .. } if cable.through.is_some() => None,
+        CableObstacle::Slow { .. } => Some(("slow-cable", slow_hint(hosts, cable))),
+        CableObstacle::Through(_) => Some(("dock", "plug the two machines together directly".into())),
+        CableObstacle::NoInterface(_) => None,
+        CableObstacle::NoDevice(end) if HostObstacle::of(&hosts[end.host]).is_some() => None,
+        CableObstacle::NoDevice(_) => Some((
+            "no-rdma-device",
+            "plug the cable in anew, or restart that Mac; ibv_devices must list it".into(),
+        )),
+    }
 }
 
 /// Which of the two ends and the cable makes a link slow, as far as idle ports tell.
@@ -91,23 +93,21 @@ fn address(hosts: &[Host], cable: &Cable, addresses: &CableAddresses) -> Option<
     if addresses.kept {
         return None;
     }
-    let without: Vec<_> = cable.ends.iter().filter(|end| end.port(hosts).address.is_none()).collect();
     let own = |end: &&End| end.port(hosts).address.is_some_and(|address| address.is_self_assigned());
-    let (code, text) = if let [first, ..] = without.as_slice() {
-        let both = if without.len() == 2 { "neither end has" } else { "one end has no" };
-        let place = if without.len() == 2 { cable.places(hosts) } else { first.place(hosts) };
-        let what = if without.len() == 2 {
-            format!("{both} an IPv4 address")
-        } else {
-            "it has no IPv4 address".into()
-        };
-        ("no-address", format!("{place}: {what}, without which there is no GID row for RDMA"))
-    } else if let Some(end) = cable.ends.iter().find(own) {
-        let text = "its address is self-assigned: it comes late after a restart and changes";
-        ("self-assigned", format!("{}: {text}", end.place(hosts)))
-    } else {
-        let text = "the addresses of its ends are not in a network of their own";
-        ("wrong-network", format!("{}: {text}", cable.places(hosts)))
+    let without: Vec<_> = cable.ends.iter().filter(|end| end.port(hosts).address.is_none()).collect();
+    let (code, text) = match (without.as_slice(), cable.ends.iter().find(own)) {
+        ([end], _) => ("no-address", format!("{} has no IPv4 address, {WHY_ADDRESS}", end.place(hosts))),
+        ([_, _], _) => {
+            ("no-address", format!("{}: neither end has an IPv4 address, {WHY_ADDRESS}", cable.places(hosts)))
+        }
+        (_, Some(end)) => {
+            let text = "its address is self-assigned: it comes late after a restart and changes";
+            ("self-assigned", format!("{}: {text}", end.place(hosts)))
+        }
+        (_, None) => {
+            let text = "the addresses of its ends are not in a network of their own";
+            ("wrong-network", format!("{}: {text}", cable.places(hosts)))
+        }
     };
     Some(about(Level::Warning, code, hosts, cable, text).hint(HINT_COMMANDS))
 }

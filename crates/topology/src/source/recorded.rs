@@ -26,7 +26,7 @@ impl Recorded {
     ///
     /// The folder cannot be read.
     pub fn hosts(&self) -> Result<Vec<String>, ProbeError> {
-        let failed = |source| ProbeError::File { path: self.folder.clone(), source };
+        let failed = |error| ProbeError::File { path: self.folder.clone(), error };
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.folder).map_err(failed)? {
             let entry = entry.map_err(failed)?;
@@ -44,8 +44,8 @@ impl Source for Recorded {
     fn run(&self, host: &str, probe: Probe) -> Result<String, ProbeError> {
         let folder = self.folder.join(host);
         if !folder.is_dir() {
-            let source = io::Error::new(io::ErrorKind::NotFound, "no folder of recorded answers");
-            return Err(ProbeError::File { path: folder, source });
+            let error = io::Error::new(io::ErrorKind::NotFound, "no folder of recorded answers");
+            return Err(ProbeError::File { path: folder, error });
         }
         let path = folder.join(probe.file());
         match read_bounded(&path) {
@@ -57,7 +57,7 @@ impl Source for Recorded {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(ProbeError::Missing { host: host.to_owned(), command: probe.command() })
             }
-            Err(source) => Err(ProbeError::File { path, source }),
+            Err(error) => Err(ProbeError::File { path, error }),
         }
     }
 }
@@ -88,7 +88,7 @@ impl<S: Source> Source for Recording<S> {
     fn run(&self, host: &str, probe: Probe) -> Result<String, ProbeError> {
         let folder = self.folder.join(host);
         let path = folder.join(probe.file());
-        let failed = |source| ProbeError::File { path: path.clone(), source };
+        let failed = |error| ProbeError::File { path: path.clone(), error };
         fs::create_dir_all(&folder).map_err(failed)?;
         // An answer of an earlier recording must not stand beside today's.
         if path.exists() {

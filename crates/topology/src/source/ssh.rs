@@ -47,7 +47,7 @@ impl Source for Ssh {
         let command = self.command(host, probe);
         let program = command.get_program().into();
         let ended = child::run(command, self.time, MAX_ANSWER_BYTES)
-            .map_err(|source| ProbeError::Start { program, source })?;
+            .map_err(|error| ProbeError::Start { program, error })?;
         let (host, command) = (host.to_owned(), probe.command());
         let (status, output, complaint) = match ended {
             child::Ended::With { status, output, complaint } => (status, output, complaint),

@@ -129,7 +129,7 @@ fn a_renamed_interface_breaks_nothing_and_is_shown() {
     let (before, now) = (survey("mesh"), survey("renamed"));
     let report = Report::new(&now, Request::default(), Some(&before));
     let changes = report.changes.unwrap();
-    assert_eq!(changes, ["b port 3: en4 became en9; a hostfile of then names the wrong device"]);
+    assert_eq!(changes, ["b port 3: en4 became en9; hostfiles from before name the wrong device"]);
     let hostfile = serde_json::to_value(report.hostfile.unwrap()).unwrap();
     assert_eq!(hostfile["hosts"][1]["rdma"], json!(["rdma_en2", null, "rdma_en3", "rdma_en9"]));
     assert_eq!(report.backend, Some("jaccl"));
