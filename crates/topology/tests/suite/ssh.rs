@@ -3,21 +3,19 @@
 use pomar_topology::{Probe, ProbeError, Recorded, Recording, Source, Ssh, Survey};
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::symlink,
     path::Path,
     time::{Duration, Instant},
 };
 
-/// An ssh that runs this shell script; `$host` and `$line` are what it was asked.
+/// An ssh that runs these lines of shell; `$host` and `$line` are what it was asked.
 fn ssh(folder: &Path, script: &str) -> Ssh {
     let program = folder.join("ssh");
-    let text = format!("#!/bin/bash\nhost=${{@: -2:1}} line=${{@: -1}}\n{script}\n");
-    // Written under another name and moved: a test on another thread that starts a program in between would hold the
-    // file open for writing, and it could not be run.
-    let unready = folder.join("unready");
-    fs::write(&unready, text).unwrap();
-    fs::set_permissions(&unready, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::rename(&unready, &program).unwrap();
+    let fake = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake-ssh");
+    if !program.exists() {
+        symlink(fake, &program).unwrap();
+    }
+    fs::write(folder.join("script"), script).unwrap();
     Ssh { program, time: Duration::from_secs(10) }
 }
 
@@ -58,7 +56,7 @@ fn every_failure_names_host_and_command() {
 #[test]
 fn a_host_that_hangs_is_given_up_with_all_that_ssh_started() {
     let folder = tempfile::tempdir().unwrap();
-    let mut ssh = ssh(folder.path(), "sleep 600 & echo $! > \"${0%/*}/helper\"; wait");
+    let mut ssh = ssh(folder.path(), "sleep 600 & echo $! > \"$folder/helper\"; wait");
     ssh.time = Duration::from_millis(500);
     let begin = Instant::now();
     let error = ssh.run("slow", Probe::SwVers).unwrap_err();
