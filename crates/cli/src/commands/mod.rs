@@ -9,6 +9,7 @@ mod perplexity;
 mod pull;
 mod run;
 mod serve;
+mod topology;
 
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -33,6 +34,8 @@ pub(crate) enum Command {
     Perplexity(perplexity::Perplexity),
     /// Measure a model's speed, or that of the ways between ranks
     Bench(bench::Bench),
+    /// Find the Thunderbolt cables between machines, what is wrong with them, and MLX's hostfile
+    Topology(topology::Topology),
     /// One rank of a model; started by the other commands
     #[command(hide = true)]
     Rank,
@@ -50,6 +53,7 @@ impl Command {
             Self::Logits(command) => command.run(),
             Self::Perplexity(command) => command.run(),
             Self::Bench(command) => command.run(),
+            Self::Topology(command) => command.run(),
             Self::Rank => std::process::exit(pomar_runtime::rank::serve_stdio()),
         }
     }

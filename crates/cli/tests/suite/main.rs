@@ -5,3 +5,4 @@ mod exact;
 mod faults;
 mod manners;
 mod smollm2;
+mod topology;
