@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod inspect;
+mod launch;
 mod logits;
 mod models;
 mod perplexity;
@@ -33,6 +34,8 @@ pub(crate) enum Command {
     Perplexity(perplexity::Perplexity),
     /// Measure prefill and decode speed
     Bench(bench::Bench),
+    /// Start any distributed program: ranks here and over ssh
+    Launch(launch::Launch),
     /// One rank of a model; started by the other commands
     #[command(hide = true)]
     Rank,
@@ -50,6 +53,7 @@ impl Command {
             Self::Logits(command) => command.run(),
             Self::Perplexity(command) => command.run(),
             Self::Bench(command) => command.run(),
+            Self::Launch(command) => command.run(),
             Self::Rank => std::process::exit(pomar_runtime::rank::serve_stdio()),
         }
     }
