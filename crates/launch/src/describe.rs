@@ -86,15 +86,16 @@ impl fmt::Display for Description<'_> {
         for (process, start) in self.plan.processes.iter().zip(&self.starts) {
             self.process(process, start, f)?;
         }
+        writeln!(f)?;
         for listen in &self.plan.listens {
-            write!(f, "\nrank {} listens on {}", listen.rank, listen.at)?;
+            writeln!(f, "rank {} listens on {}", listen.rank, listen.at)?;
         }
         for hop in &self.plan.hops {
             let at = hop.at.iter().map(ToString::to_string).collect::<Vec<_>>();
             let at = at.join(if hop.any { " or " } else { " and " });
-            write!(f, "\nrank {} must reach rank {} at {at}", hop.from, hop.to)?;
+            writeln!(f, "rank {} must reach rank {} at {at}", hop.from, hop.to)?;
         }
-        Ok(())
+        f.write_str("(... is the rest of a script, which --json prints whole)")
     }
 }
 

@@ -18,14 +18,14 @@ use std::{
 pub enum FactsError {
     /// There is no such program.
     #[error(
-        "cannot start '{program}' ({source})\n\
+        "cannot start '{program}' ({error})\n\
          hint: install one (Debian: apt install openmpi-bin; macOS: brew install open-mpi) or name it with --mpirun"
     )]
     NoMpirun {
         /// What was tried.
         program: String,
         /// The system's answer.
-        source: io::Error,
+        error: io::Error,
     },
     /// It is nobody's whose options are known.
     #[error(
@@ -40,7 +40,7 @@ pub enum FactsError {
     },
     /// The system has no port to give.
     #[error("no free port on 127.0.0.1: {0}")]
-    Ports(#[source] io::Error),
+    Ports(io::Error),
 }
 
 impl Facts {
@@ -91,7 +91,7 @@ fn find_mpi(program: &str) -> Result<Mpi, FactsError> {
     let output = Command::new(program)
         .arg("--version")
         .output()
-        .map_err(|source| FactsError::NoMpirun { program: program.into(), source })?;
+        .map_err(|error| FactsError::NoMpirun { program: program.into(), error })?;
     let text = text_of(&output);
     let flavour = MpiFlavour::from_version(&text).ok_or_else(|| FactsError::UnknownMpirun {
         program: program.into(),

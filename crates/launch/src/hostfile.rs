@@ -87,12 +87,12 @@ impl Devices {
 #[non_exhaustive]
 pub enum HostfileError {
     /// The file cannot be read.
-    #[error("hostfile {}: {source}", path.display())]
+    #[error("hostfile {}: {error}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
         /// The system's answer.
-        source: io::Error,
+        error: io::Error,
     },
     /// It is too long to be one.
     #[error("hostfile {}: longer than {MAX_BYTES} bytes; is it a hostfile?", path.display())]
@@ -101,12 +101,12 @@ pub enum HostfileError {
         path: PathBuf,
     },
     /// It is no JSON.
-    #[error("hostfile {}: not JSON: {source}", path.display())]
+    #[error("hostfile {}: not JSON: {error}", path.display())]
     Json {
         /// The file.
         path: PathBuf,
         /// Where and why, with line and column.
-        source: serde_json::Error,
+        error: serde_json::Error,
     },
     /// One field is not what it must be.
     #[error("hostfile {}: {field} {why}", path.display())]
@@ -131,12 +131,12 @@ impl Hostfile {
     pub fn read(path: &Path) -> Result<Self, HostfileError> {
         let mut text = String::new();
         let file = File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text));
-        file.map_err(|source| HostfileError::Read { path: path.into(), source })?;
+        file.map_err(|error| HostfileError::Read { path: path.into(), error })?;
         if text.len() as u64 > MAX_BYTES {
             return Err(HostfileError::TooLong { path: path.into() });
         }
-        let value: Value = serde_json::from_str(&text)
-            .map_err(|source| HostfileError::Json { path: path.into(), source })?;
+        let value: Value =
+            serde_json::from_str(&text).map_err(|error| HostfileError::Json { path: path.into(), error })?;
         Self::from_json(&value).map_err(|(field, why)| HostfileError::Field { path: path.into(), field, why })
     }
 

@@ -323,6 +323,9 @@ pub enum PlanError {
     /// mpirun was not looked for.
     #[error("no mpirun is known")]
     NoMpirun,
+    /// MPICH has no option for it.
+    #[error("MPICH's mpirun gives standard input to rank 0 only; use --stdin 0 or none")]
+    MpichStdin,
     /// mpirun's list of hosts has no room for colons.
     #[error("mpirun cannot be given the IPv6 address {host}; give a name that stands for it")]
     MpiHost {

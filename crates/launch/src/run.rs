@@ -116,12 +116,12 @@ impl fmt::Display for Failure {
 #[non_exhaustive]
 pub enum LaunchError {
     /// The system refused something.
-    #[error("{what}: {source}")]
+    #[error("{what}: {error}")]
     Io {
         /// What was being done.
         what: String,
         /// The system's answer.
-        source: io::Error,
+        error: io::Error,
     },
     /// No randomness for the key.
     #[error("no random numbers for the launch's key: {0}")]
@@ -167,7 +167,7 @@ pub fn run(plan: &Plan, options: &RunOptions) -> Result<Outcome, LaunchError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|source| LaunchError::Io { what: "cannot begin".into(), source })?;
+        .map_err(|error| LaunchError::Io { what: "cannot begin".into(), error })?;
     let outcome = runtime.block_on(launch(plan, options));
     // A thread may still be reading standard input; it ends with the process.
     runtime.shutdown_background();
@@ -176,8 +176,7 @@ pub fn run(plan: &Plan, options: &RunOptions) -> Result<Outcome, LaunchError> {
 
 async fn launch(plan: &Plan, options: &RunOptions) -> Result<Outcome, LaunchError> {
     let (events, mut reports) = mpsc::channel(plan.processes.len() + plan.hosts.len() + 1);
-    let mut signals =
-        Signals::listen().map_err(|source| LaunchError::Io { what: "signals".into(), source })?;
+    let mut signals = Signals::listen().map_err(|error| LaunchError::Io { what: "signals".into(), error })?;
     let mut guards = tokio::select! {
         guards = Guards::start(plan, &options.ssh, &events) => guards?,
         signal = signals.next() => return Ok(Outcome::Interrupted { signal }),

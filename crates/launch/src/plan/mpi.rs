@@ -18,10 +18,14 @@ pub(super) fn mpirun(
     if let Some(library) = &mpi.library {
         env.entry("MLX_MPI_LIBNAME".into()).or_insert_with(|| Value::Text(library.clone()));
     }
-    let (mut command, notes) = match mpi.flavour {
+    let (mut command, mut notes) = match mpi.flavour {
         MpiFlavour::OpenMpi => open_mpi(job, facts, mpi, &env)?,
         MpiFlavour::Mpich => (mpich(job, mpi)?, Vec::new()),
     };
+    if job.stdin == StdinTo::All && job.hosts.len() > 1 {
+        // Open MPI 4.1 takes `--stdin all`, gives nobody anything and never ends; MPICH has no such option.
+        notes.push("mpirun gives standard input to rank 0 only".into());
+    }
     if let Directory::Must(path) = &job.directory {
         command.extend(["-wdir".into(), path.clone()]);
     }
@@ -73,7 +77,7 @@ fn open_mpi(
         add(&["--tag-output"]);
     }
     match job.stdin {
-        StdinTo::All => add(&["--stdin", "all"]),
+        StdinTo::All => add(&["--stdin", "0"]),
         StdinTo::Rank(rank) => add(&["--stdin", &rank.to_string()]),
         StdinTo::None => add(&["--stdin", "none"]),
     }
@@ -82,7 +86,8 @@ fn open_mpi(
     Ok((command, notes))
 }
 
-/// MPICH's Hydra hands on its whole environment by itself, and may run as root and on few processors.
+/// MPICH's Hydra hands on its whole environment by itself, and may run as root and on few processors. It gives
+/// standard input to rank 0.
 fn mpich(job: &Job, mpi: &Mpi) -> Result<Vec<String>, PlanError> {
     let mut command = vec![mpi.program.clone()];
     let mut add = |words: &[&str]| command.extend(words.iter().map(|&word| word.to_owned()));
@@ -92,10 +97,8 @@ fn mpich(job: &Job, mpi: &Mpi) -> Result<Vec<String>, PlanError> {
     if job.prefix {
         add(&["-prepend-rank"]);
     }
-    match job.stdin {
-        StdinTo::All => add(&["-s", "all"]),
-        StdinTo::Rank(rank) => add(&["-s", &rank.to_string()]),
-        StdinTo::None => {}
+    if matches!(job.stdin, StdinTo::Rank(1..)) {
+        return Err(PlanError::MpichStdin);
     }
     if !job.hosts.iter().all(Host::is_this_machine) {
         add(&["-hosts", &slots(job)?]);
