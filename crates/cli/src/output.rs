@@ -6,9 +6,19 @@ use std::{
     io::{self, IsTerminal, Write},
 };
 
-/// True when standard error is a terminal and the user did not ask for plain text (`NO_COLOR`, no-color.org).
+/// True when standard output is a terminal and the user did not ask for plain text.
+pub(crate) fn colours_on_stdout() -> bool {
+    io::stdout().is_terminal() && !plain_text_wanted()
+}
+
+/// True when standard error is a terminal and the user did not ask for plain text.
 pub(crate) fn colours_on_stderr() -> bool {
-    io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    io::stderr().is_terminal() && !plain_text_wanted()
+}
+
+/// `NO_COLOR` is set (no-color.org).
+fn plain_text_wanted() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
 /// Prints one line on standard output. A reader that has gone away is an error, not a panic as with `println!`.

@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod inspect;
+mod launch;
 mod logits;
 mod models;
 mod perplexity;
@@ -34,6 +35,8 @@ pub(crate) enum Command {
     Perplexity(perplexity::Perplexity),
     /// Measure a model's speed, or that of the ways between ranks
     Bench(bench::Bench),
+    /// Start any distributed program: ranks here and over ssh
+    Launch(launch::Launch),
     /// Find the Thunderbolt cables between machines, what is wrong with them, and MLX's hostfile
     Topology(topology::Topology),
     /// One rank of a model; started by the other commands
@@ -53,6 +56,7 @@ impl Command {
             Self::Logits(command) => command.run(),
             Self::Perplexity(command) => command.run(),
             Self::Bench(command) => command.run(),
+            Self::Launch(command) => command.run(),
             Self::Topology(command) => command.run(),
             Self::Rank => std::process::exit(pomar_runtime::rank::serve_stdio()),
         }
