@@ -10,17 +10,23 @@
 mod chat_template;
 mod comm_frames;
 mod gguf;
+mod hostfile;
 mod http_body;
 pub mod memory;
+mod rdma_message;
 mod safetensors;
 mod tokenizer_json;
+mod topology;
 
 pub use chat_template::chat_template;
 pub use comm_frames::comm_frames;
 pub use gguf::gguf;
+pub use hostfile::hostfile;
 pub use http_body::http_body;
+pub use rdma_message::rdma_message;
 pub use safetensors::safetensors;
 pub use tokenizer_json::tokenizer_json;
+pub use topology::topology;
 
 /// One kind of input.
 #[derive(Clone, Copy, Debug)]
@@ -57,4 +63,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "comm_frames", run: comm_frames, base_memory: 64 * KIB, memory_per_byte: 4 },
     // A JSON value takes 32 bytes or more and can be spelt with two.
     Target { name: "http_body", run: http_body, base_memory: 256 * KIB, memory_per_byte: 256 },
+    Target { name: "rdma_message", run: rdma_message, base_memory: 64 * KIB, memory_per_byte: 64 },
+    Target { name: "hostfile", run: hostfile, base_memory: 256 * KIB, memory_per_byte: 256 },
+    // Every answer is read by each of two hosts.
+    Target { name: "topology", run: topology, base_memory: 4 * MIB, memory_per_byte: 2000 },
 ];

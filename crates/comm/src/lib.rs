@@ -9,11 +9,15 @@
 //! | [`SoloGroup`] | nobody | [`SoloGroup::new`] |
 //! | [`ShmGroup`] | processes on one machine | [`Segment::create`] by the parent, [`ShmGroup::attach`] by each rank |
 //! | [`TcpGroup`] | processes that reach each other by IP | [`TcpListenerHandle::bind`], [`TcpGroup::connect`] |
+//! | [`rdma`] | machines with RDMA devices: moves a TCP mesh's data to them | [`rdma::connect`] |
+//! | [`auto`] | the same where it is measured to be quicker, pair by pair | [`auto::choose`] |
+//! | [`RingGroup`] | MLX's ranks and ours, in MLX's ring | [`RingGroup::connect`], [`RingGroup::from_env`] |
 //! | [`MpiGroup`] | the ranks of an MPI job | [`MpiGroup::join`] by each rank under `mpirun` |
 //!
 //! The promises, whatever the transport:
 //!
-//! - **Equal bits.** After `all_sum`, all ranks hold the same bits: integers wrap, floats are added in rank order.
+//! - **Equal bits.** After `all_sum`, all ranks hold the same bits: integers wrap, floats are added in rank order (on
+//!   MLX's ring in the order of that ring).
 //! - **No call waits for ever.** A deadline, an [`abort`](Group::abort) from any thread of any rank, or a peer that
 //!   dies or hangs ends it, the last within two seconds and naming the rank.
 //! - **No allocation per call**, and every buffer is bounded.
@@ -49,11 +53,12 @@
 //! ```
 //!
 //! The parent of its ranks can also make the parts of a group itself, as [`Segment`] and [`TcpListenerHandle`] show.
-//! `examples/lu.rs` factors a matrix, `examples/copy.rs` copies a file, `examples/latency.rs` measures.
+//! `examples/lu.rs` factors a matrix, `examples/copy.rs` copies a file, `examples/soak.rs` makes random calls.
 //!
-//! To read it: `group` is the interface and `transport` what all transports share (every collective in terms of one
-//! *exchange*); `shm`, `tcp` and `mpi` are one transport each; `record` frames what goes from rank to rank, `wait` is how a
-//! rank waits, `spsc` the byte ring under both transports, `reduce` the arithmetic.
+//! To read it: `group` is the interface and `transport` what most transports share (every collective in terms of one
+//! *exchange*); `shm`, `tcp`, `mpi` and `ring` are one transport each. `mesh` makes collectives of pairs, a `pair` goes by TCP or
+//! by `rdma`, and `auto` chooses. `record` frames what goes from rank to rank, `wait` is how a rank waits, `spsc` the byte
+//! ring under shm and tcp, `reduce` the arithmetic.
 
 mod address;
 pub mod auto;

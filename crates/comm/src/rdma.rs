@@ -22,7 +22,7 @@ mod path;
 mod wire;
 
 pub use devices::RdmaDevices;
-pub use matrix::read_device_matrix;
+pub use matrix::{parse as parse_device_matrix, read_device_matrix};
 pub(crate) use path::{Path, RdmaSink, RdmaSource};
 pub use pomar_verbs::QpKind;
 
@@ -272,6 +272,21 @@ fn meet(bundle: Option<Bundle>, theirs: Answer) -> Result<Arc<Path>, String> {
         connected.push(wire);
     }
     Ok(Path::new(connected, &link, received, lease))
+}
+
+/// Reads `bytes` as everything that a rank reads from a peer's RDMA side: a message, with and without a checksum, and an
+/// offer. For fuzzing: it must never panic.
+pub fn fuzz_message(bytes: &[u8]) {
+    for checksum in [false, true] {
+        if let Ok(header) = frame::Header::read(bytes, checksum) {
+            let mut again = bytes.to_vec();
+            header.write(&mut again, checksum);
+            assert_eq!(again, bytes, "a header that was accepted is not the one that is written for it");
+        }
+    }
+    if let Ok(Ok(Some(offer))) = offer::decode::<Answer>(1, bytes) {
+        let _ = offer.agree(&offer);
+    }
 }
 
 #[cfg(target_os = "macos")]

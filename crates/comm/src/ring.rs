@@ -34,6 +34,8 @@ mod plan;
 mod ports;
 mod setup;
 
+pub use hosts::fuzz_hostfile;
+
 use crate::{
     BufferMut, CommError, Group, GroupOptions,
     buffer::with_slice,

@@ -135,8 +135,16 @@ impl Hostfile {
         if text.len() as u64 > MAX_BYTES {
             return Err(HostfileError::TooLong { path: path.into() });
         }
+        Self::parse(&text, path)
+    }
+
+    /// Reads the text of a hostfile; `path` is for messages.
+    ///
+    /// # Errors
+    /// As [`Hostfile::read`].
+    pub fn parse(text: &str, path: &Path) -> Result<Self, HostfileError> {
         let value: Value =
-            serde_json::from_str(&text).map_err(|error| HostfileError::Json { path: path.into(), error })?;
+            serde_json::from_str(text).map_err(|error| HostfileError::Json { path: path.into(), error })?;
         Self::from_json(&value).map_err(|(field, why)| HostfileError::Field { path: path.into(), field, why })
     }
 

@@ -31,7 +31,11 @@ pub fn read_device_matrix(path: &Path, rank: usize, size: usize) -> Result<Vec<V
     parse(&text, rank, size).map_err(wrong)
 }
 
-fn parse(text: &str, rank: usize, size: usize) -> Result<Vec<Vec<String>>, String> {
+/// Reads the text of such a file.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse(text: &str, rank: usize, size: usize) -> Result<Vec<Vec<String>>, String> {
     check_size(size).map_err(|error| error.to_string())?;
     let rows: Vec<Vec<Option<Entry>>> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if rows.len() != size || rows.iter().any(|row| row.len() != size) {

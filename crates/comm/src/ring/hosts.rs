@@ -97,6 +97,16 @@ impl Hosts {
     }
 }
 
+/// Reads `text` as a host file. For fuzzing: it must never panic.
+///
+/// # Errors
+/// [`CommError::Setup`] for anything else.
+pub fn fuzz_hostfile(text: &str) -> Result<(), CommError> {
+    let hosts = Hosts::parse(text)?;
+    (0..hosts.size()).for_each(|rank| drop((hosts.of(rank), hosts.beside(rank))));
+    Ok(())
+}
+
 /// The hosts and the own rank, from MLX_HOSTFILE and MLX_RANK.
 pub(super) fn from_env() -> Result<(Hosts, usize), CommError> {
     let variable = |name: &str| {
