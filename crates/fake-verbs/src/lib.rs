@@ -50,12 +50,14 @@
 //!   with a protection error.
 //! - A queue is full until completions are polled; a completion queue that overflows is broken.
 //! - In a completion in error only id, status, queue pair and vendor error mean something; the rest is garbage.
+//! - Completions of one queue come in order; but a message may be here before the acknowledgement of the one it answers,
+//!   and there is no order between queue pairs.
 //! - `ibv_modify_qp` wants exactly the attributes that the step needs. A path MTU above the port's is taken, and nothing
 //!   arrives. Freeing something that is in use answers `EBUSY`.
 //!
 //! # What it does otherwise
 //! Only SEND and RECV exist, with one piece of memory each and at most 16 MiB. A process that is stopped does not answer
-//! and is not noticed (a device would answer for it). There is no order between queue pairs, as on a real network.
+//! and is not noticed (a device would answer for it).
 //!
 //! # How to read it
 //! `exports` is the interface in C's form, `world` holds all objects of a process behind one lock, `pair` is the heart:
