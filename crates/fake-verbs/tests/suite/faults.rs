@@ -221,3 +221,14 @@ fn an_error_says_what_the_system_said() {
         assert_eq!(errno.kind(), io::ErrorKind::Unsupported);
     });
 }
+
+#[test]
+fn a_peer_that_cannot_be_reached_is_an_error_when_connecting() {
+    alone(&first_device_with(|device| device.faults.unreachable = true), || {
+        let [a, b] = ["fake0", "fake1"].map(|name| End::new(name, QpKind::Uc, SMALL));
+        let error = a.pair.connect(&a.local(), &b.as_remote()).expect_err("nobody there");
+        let text = error.to_string();
+        assert!(text.starts_with("ibv_modify_qp to RTR failed on fake0: "), "{text}");
+        assert!(text.ends_with("does its interface, at the other end of this cable, have it?"), "{text}");
+    });
+}
