@@ -29,7 +29,8 @@ const PACKET_NUMBERS: u32 = 1 << 24;
 const INVALID: Errno = Errno(libc::EINVAL);
 
 /// # Errors
-/// `EINVAL` for a step that isn't next, for attributes that are missing, too many or wrong.
+/// `EINVAL` for a step that isn't next, for attributes that are missing, too many or wrong; `ETIMEDOUT` when the script
+/// says so.
 pub(crate) fn change(pair: &mut Pair, asked: &Change<'_>, around: &mut Around<'_>) -> Verb<()> {
     match (pair.state, asked.attr.qp_state) {
         (State::Reset | State::Init, sys::QPS_INIT) => to_init(pair, asked),
@@ -59,6 +60,9 @@ fn to_receive(pair: &mut Pair, asked: &Change<'_>, around: &Around<'_>) -> Verb<
     require(address.is_global == 1 && address.port_num == 1 && address.grh.hop_limit > 0)?;
     let own = around.device.script.gids.get(usize::from(address.grh.sgid_index)).ok_or(INVALID)?;
     require(!own.is_unspecified())?;
+    if around.device.script.faults.unreachable {
+        return Err(Errno(libc::ETIMEDOUT));
+    }
 
     let hello = Hello {
         from: attr.dest_qp_num,

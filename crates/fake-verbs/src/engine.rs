@@ -3,7 +3,10 @@
 use crate::world;
 use std::{
     io::{Read, Write},
-    os::{fd::AsRawFd, unix::net::UnixStream},
+    os::{
+        fd::{AsRawFd, RawFd},
+        unix::net::UnixStream,
+    },
     sync::OnceLock,
     thread,
     time::Instant,
@@ -31,11 +34,11 @@ fn start() -> Option<UnixStream> {
 
 fn run(mut bell: &UnixStream) {
     loop {
-        let mut watched = vec![libc::pollfd { fd: bell.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
+        let mut streams = vec![watched(&(bell.as_raw_fd(), libc::POLLIN))];
         let Ok(mut world) = world::lock() else { return };
-        let next = world.watch(&mut watched);
+        let next = world.watch(&mut streams);
         drop(world);
-        poll(&mut watched, milliseconds_until(next));
+        poll(&mut streams, milliseconds_until(next));
         // Empty it; nothing in it means anything.
         while matches!(bell.read(&mut [0; 64]), Ok(64)) {}
         let Ok(mut world) = world::lock() else { return };
@@ -49,6 +52,11 @@ fn milliseconds_until(next: Option<Instant>) -> i32 {
         let left = moment.saturating_duration_since(Instant::now());
         i32::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
     })
+}
+
+/// A stream and the events it is waited for, in the system's form.
+pub(crate) fn watched(&(fd, events): &(RawFd, i16)) -> libc::pollfd {
+    libc::pollfd { fd, events, revents: 0 }
 }
 
 /// Sees which streams are ready, without waiting.

@@ -22,6 +22,7 @@
 //!     "kinds": ["uc"],
 //!     "limits": {"queue_pairs": 10, "memory_regions": 100, "used_up": "EBUSY"},
 //!     "faults": {
+//!         "unreachable": false,
 //!         "fail_send": {"nth": 3, "status": 12},
 //!         "die_after_ms": 2000, "die_after_sends": 100,
 //!         "deaf_after_ms": 1000, "deaf_after_receives": 10,
@@ -34,6 +35,7 @@
 //!
 //! | fault | what happens |
 //! | --- | --- |
+//! | `unreachable` | connecting answers `ETIMEDOUT`, as when nobody has the peer's address |
 //! | `fail_send` | the n-th send of the device completes with this status, its queue pair breaks, the rest is flushed |
 //! | `die_after_...` | all work requests are flushed; then calls answer `EIO`, but for those that free |
 //! | `deaf_after_...` | messages to the device are no longer delivered, nor answered |
@@ -50,12 +52,20 @@
 //!   with a protection error.
 //! - A queue is full until completions are polled; a completion queue that overflows is broken.
 //! - In a completion in error only id, status, queue pair and vendor error mean something; the rest is garbage.
+//! - Completions of one queue come in order; but a message may be here before the acknowledgement of the one it answers,
+//!   and there is no order between queue pairs.
 //! - `ibv_modify_qp` wants exactly the attributes that the step needs. A path MTU above the port's is taken, and nothing
 //!   arrives. Freeing something that is in use answers `EBUSY`.
 //!
 //! # What it does otherwise
 //! Only SEND and RECV exist, with one piece of memory each and at most 16 MiB. A process that is stopped does not answer
-//! and is not noticed (a device would answer for it). There is no order between queue pairs, as on a real network.
+//! and is not noticed (a device would answer for it). Ends whose path MTUs differ never hear each other; in truth only
+//! messages of several packets are lost.
+//!
+//! Soft-RoCE (the Linux kernel's, 6.1) is different from hardware, and from this, in some things: an RC send that waits
+//! for a receive fails after half a second with "retry exceeded"; a message longer than its receive ends with "local
+//! queue pair error" and, at the sender, "the peer could not complete the operation"; a receive posted to a broken
+//! queue pair is not given back; queues are deeper than asked for.
 //!
 //! # How to read it
 //! `exports` is the interface in C's form, `world` holds all objects of a process behind one lock, `pair` is the heart:

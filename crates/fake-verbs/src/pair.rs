@@ -66,8 +66,15 @@ pub(crate) struct Pair {
     /// Work requests whose completion is not polled: they fill the queue.
     unpolled_sends: usize,
     unpolled_receives: usize,
-    /// The set of streams or timers has changed since the background thread last looked.
-    pub(crate) stale: bool,
+    /// What the background thread waits for.
+    awaited: Outlook,
+}
+
+/// What a queue pair waits for: streams, each with the events it is waited for, and a moment.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outlook {
+    pub(crate) streams: Vec<(RawFd, i16)>,
+    pub(crate) moment: Option<Instant>,
 }
 
 /// A posted send.
@@ -122,7 +129,7 @@ impl Pair {
             receives: VecDeque::new(),
             unpolled_sends: 0,
             unpolled_receives: 0,
-            stale: true,
+            awaited: Outlook::default(),
             made,
         }
     }
@@ -149,7 +156,6 @@ impl Pair {
             return Err(Refused::Full);
         }
         self.unpolled_sends += 1;
-        self.stale |= send.leaves_at > around.now;
         if self.state == State::Error {
             self.end_send(&send, sys::WC_WR_FLUSH_ERR, around);
         } else {
@@ -209,7 +215,6 @@ impl Pair {
     /// Goes to the error state: work requests are given back undone, streams are closed.
     pub(crate) fn break_down(&mut self, around: &mut Around<'_>) {
         self.state = State::Error;
-        self.stale = true;
         for send in std::mem::take(&mut self.sends) {
             self.end_send(&send, send.outcome.unwrap_or(sys::WC_WR_FLUSH_ERR), around);
         }
@@ -241,24 +246,26 @@ impl Pair {
         }
     }
 
-    /// What to wait for: each stream with what it is waited for.
-    pub(crate) fn watch(&self, watched: &mut Vec<libc::pollfd>) {
-        let mut add = |fd: RawFd, events| watched.push(libc::pollfd { fd, events, revents: 0 });
-        if let Some(door) = &self.door {
-            add(door.fd(), libc::POLLIN);
-        }
-        if let Some((fd, events)) = self.outgoing.watch() {
-            add(fd, events);
-        }
-        for incoming in &self.incoming {
-            if let Some((fd, events)) = incoming.watch() {
-                add(fd, events);
-            }
-        }
+    pub(crate) fn outlook(&self) -> Outlook {
+        let door = self.door.as_ref().map(|door| (door.fd(), libc::POLLIN));
+        let incoming = self.incoming.iter().filter_map(Incoming::watch);
+        let streams = door.into_iter().chain(self.outgoing.watch()).chain(incoming).collect();
+        Outlook { streams, moment: self.next_moment() }
+    }
+
+    /// As [`Pair::outlook`], for the background thread, which will wait for it.
+    pub(crate) fn await_outlook(&mut self) -> &Outlook {
+        self.awaited = self.outlook();
+        &self.awaited
+    }
+
+    /// True when the background thread waits for something else than it should.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.awaited != self.outlook()
     }
 
     /// The next moment at which something is to be done without an event.
-    pub(crate) fn next_moment(&self) -> Option<Instant> {
+    fn next_moment(&self) -> Option<Instant> {
         let next = self.sends.get(self.outgoing.left());
         let leaves = next.filter(|_| self.outgoing.is_clear()).map(|send| send.leaves_at);
         [leaves, self.outgoing.gives_up_at(&self.sends)].into_iter().flatten().min()

@@ -100,6 +100,8 @@ pub enum UsedUp {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Faults {
+    /// No peer can be reached: connecting answers `ETIMEDOUT`, as when nobody has the address.
+    pub unreachable: bool,
     /// One send fails.
     pub fail_send: Option<FailSend>,
     /// The device dies this long after it was first opened.

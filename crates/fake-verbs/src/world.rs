@@ -296,7 +296,7 @@ impl World {
         let mut around = Around { queues, regions, device, now };
         let result = act(pair, &mut around);
         pair.progress(&mut around);
-        self.stale |= std::mem::take(&mut pair.stale);
+        self.stale |= pair.is_stale();
         self.strike(now);
         result
     }
@@ -330,22 +330,22 @@ impl World {
         let now = Instant::now();
         self.strike(now);
         let mut watched = Vec::new();
-        let mut ends = Vec::new();
+        let mut turns = Vec::new();
         for pair in self.pairs.values().filter(|pair| chosen(&pair.made)) {
-            pair.watch(&mut watched);
-            ends.push((pair.made.handle, watched.len()));
+            let outlook = pair.outlook();
+            watched.extend(outlook.streams.iter().map(engine::watched));
+            turns.push((pair.made.handle, watched.len(), outlook.moment.is_some_and(|moment| moment <= now)));
         }
         engine::poll_now(&mut watched);
         let Self { devices, regions, queues, pairs, stale, .. } = self;
         let mut start = 0;
-        for (handle, end) in ends {
-            let ready = watched[start..end].iter().any(|fd| fd.revents != 0);
+        for (handle, end, is_due) in turns {
+            let is_ready = watched[start..end].iter().any(|stream| stream.revents != 0);
             start = end;
-            let Some(pair) = pairs.get_mut(&handle) else { continue };
-            if ready || pair.next_moment().is_some_and(|moment| moment <= now) {
+            if let Some(pair) = pairs.get_mut(&handle).filter(|_| is_ready || is_due) {
                 let device = &mut devices[pair.made.device];
                 pair.progress(&mut Around { queues, regions, device, now });
-                *stale |= std::mem::take(&mut pair.stale);
+                *stale |= pair.is_stale();
             }
         }
         self.strike(now);
@@ -371,9 +371,12 @@ impl World {
     pub(crate) fn watch(&mut self, watched: &mut Vec<libc::pollfd>) -> Option<Instant> {
         self.stale = false;
         let now = Instant::now();
-        let devices = self.devices.iter().filter_map(|device| device.next_change(now));
-        let next = devices.chain(self.pairs.values().filter_map(Pair::next_moment)).min();
-        self.pairs.values().for_each(|pair| pair.watch(watched));
+        let mut next = self.devices.iter().filter_map(|device| device.next_change(now)).min();
+        for pair in self.pairs.values_mut() {
+            let outlook = pair.await_outlook();
+            watched.extend(outlook.streams.iter().map(engine::watched));
+            next = next.into_iter().chain(outlook.moment).min();
+        }
         next
     }
 }

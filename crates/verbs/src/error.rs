@@ -142,6 +142,9 @@ fn hint(call: &str, errno: &io::Error) -> &'static str {
             "; the device has no resource left; on a Mac only a reboot gives them back: nothing is retried"
         }
         Some(libc::EACCES | libc::EPERM) => "; this user may not use the device: see /dev/infiniband",
+        Some(libc::ETIMEDOUT) => {
+            "; the peer's address does not answer: does its interface, at the other end of this cable, have it?"
+        }
         Some(libc::EIO | libc::ENODEV) => "; the device is gone or broken",
         _ => "",
     }

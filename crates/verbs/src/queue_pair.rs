@@ -31,7 +31,8 @@ const RECEIVER_NOT_READY_TIMER: u8 = 12;
 /// The service that a connection gives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QpKind {
-    /// Reliable: a message arrives or its send fails.
+    /// Reliable: a message arrives or its send fails. Hardware lets a send wait for a receive for ever; soft-RoCE counts
+    /// that among the retries and gives up after half a second. So have the receive posted first.
     Rc,
     /// Unreliable: a message that is lost, or finds no receive, is gone, and its send is well. The only kind that
     /// Apple's devices have.

@@ -77,7 +77,6 @@ impl Pair {
         while let Some(stream) = self.door.as_ref().and_then(|door| door.answer()) {
             if let Ok(pipe) = Pipe::new(stream) {
                 self.incoming.push(Incoming { pipe, hello: None, held: None, told_silent: false });
-                self.stale = true;
             }
         }
     }
@@ -85,12 +84,10 @@ impl Pair {
     /// Delivers what has come.
     pub(super) fn take_in(&mut self, around: &mut Around<'_>) {
         for mut incoming in std::mem::take(&mut self.incoming) {
-            let before = incoming.watch();
             let then = self.take_from(&mut incoming, around);
             if self.state == State::Error {
                 return;
             }
-            self.stale |= before != incoming.watch() || then == Then::Close;
             if then == Then::Keep {
                 self.incoming.push(incoming);
             }

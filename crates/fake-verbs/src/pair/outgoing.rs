@@ -120,20 +120,16 @@ impl Pair {
             send.left_at = Some(now);
         }
         self.outgoing.left += 1;
-        self.stale |= self.outgoing.silent_since.is_some();
         let Some(message) = message.filter(|_| !self.outgoing.lost) else { return };
-        let is_new = self.outgoing.pipe.is_none();
         match self.outgoing.open() {
             Some(pipe) => pipe.push(&Frame::Message(message)),
             None if self.made.kind == Kind::Rc => self.outgoing.lose(now),
             None => {}
         }
-        self.stale |= is_new;
     }
 
     /// Writes what fits. UC: what is written is done.
     fn flush(&mut self, now: Instant) {
-        let was_flushed = self.outgoing.is_flushed();
         if let Some(pipe) = &mut self.outgoing.pipe
             && pipe.flush().is_err()
         {
@@ -141,7 +137,6 @@ impl Pair {
             self.take_answers(now);
             self.peer_is_gone(now);
         }
-        self.stale |= was_flushed != self.outgoing.is_flushed();
         if self.made.kind == Kind::Uc && self.outgoing.is_flushed() {
             for send in self.sends.iter_mut().take(self.outgoing.left) {
                 send.outcome.get_or_insert(sys::WC_SUCCESS);
@@ -155,7 +150,6 @@ impl Pair {
                 Ok(Some(Frame::Done(status))) => self.answered(status),
                 Ok(Some(Frame::Silent)) => {
                     self.outgoing.silent_since.get_or_insert(now);
-                    self.stale = true;
                 }
                 Ok(Some(Frame::Held)) => self.outgoing.silent_since = None,
                 Ok(None) => return,
@@ -174,7 +168,6 @@ impl Pair {
 
     /// UC never knows, and knocks anew for the next message.
     fn peer_is_gone(&mut self, now: Instant) {
-        self.stale = true;
         match self.made.kind {
             Kind::Rc => self.outgoing.lose(now),
             Kind::Uc => self.outgoing.pipe = None,

@@ -1,8 +1,8 @@
 //! What devices and ports say about themselves.
 
-use crate::common::{alone, first_device_with, library};
-use pomar_fake_verbs::{PortState, Script};
-use pomar_verbs::{LinkLayer, PathMtu, VerbsError};
+use crate::common::{alone, first_device_with, library, this_program};
+use pomar_fake_verbs::{PortState, SCRIPT_VARIABLE, Script, library_path};
+use pomar_verbs::{Library, LinkLayer, PathMtu, VerbsError};
 
 #[test]
 fn the_default_machine_has_two_good_devices() {
@@ -82,5 +82,39 @@ fn a_full_size_table_is_read_to_its_end() {
     alone(&first_device_with(|device| device.gids = vec!["::ffff:10.0.0.1".parse().unwrap(); 300]), || {
         let device = library().open_device("fake0").unwrap();
         assert_eq!(device.gids().unwrap().len(), 256, "a queue pair's index has 8 bits");
+    });
+}
+
+#[test]
+fn a_wrong_script_says_what_is_wrong() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = this_program(&Script::default(), folder.path());
+    command.env(SCRIPT_VARIABLE, r#"{"devices": [{"gids": ["10.0.0.1"]}]}"#);
+    let output =
+        command.args(["--exact", "devices::with_any_script", "--nocapture"]).output().expect("this program");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("pomar-fake-verbs: POMAR_FAKE_VERBS: "), "{errors}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("ibv_get_device_list failed"), "{output:?}");
+}
+
+/// For the test above; else nothing to see.
+#[test]
+fn with_any_script() {
+    match library().device_names() {
+        Ok(names) => println!("{names:?}"),
+        Err(error) => println!("{error}"),
+    }
+}
+
+#[test]
+fn apple_s_library_is_known_by_its_name() {
+    alone(&Script::default(), || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let link = folder.path().join("librdma.dylib");
+        std::os::unix::fs::symlink(library_path().unwrap(), &link).expect("a link");
+        let library = Library::open(&link).unwrap();
+        assert!(library.is_apple());
+        assert_eq!(library.file(), link);
+        assert_eq!(library.device_names().unwrap().len(), 2);
     });
 }

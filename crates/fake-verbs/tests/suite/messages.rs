@@ -251,3 +251,18 @@ fn a_completion_queue_that_overflows_is_broken() {
         assert!(matches!(error, VerbsError::System { call: "ibv_poll_cq", .. }), "{error}");
     });
 }
+
+#[test]
+fn a_queue_pair_keeps_the_memory_it_was_given() {
+    alone(&Script::default(), || {
+        let [a, b] = connected(QpKind::Rc, SMALL);
+        let temporary = b.domain.register(4096).unwrap();
+        // SAFETY: nobody looks at the bytes.
+        unsafe { b.pair.post_receive(1, &temporary, 0..10) }.unwrap();
+        drop(temporary);
+        // Deregistered, it would be a protection error of both ends.
+        a.post_send(1, 0..10);
+        a.wait_for(1);
+        b.wait_for(1);
+    });
+}

@@ -35,14 +35,8 @@ fn rank() {
     println!("\nCONNECTED");
     answer();
     match action {
-        "first" => (0..ROUNDS).for_each(|round| {
-            send(&end, round);
-            receive(&end, round);
-        }),
-        "second" => (0..ROUNDS).for_each(|round| {
-            receive(&end, round);
-            send(&end, round);
-        }),
+        "first" => ping_pong(&end, true),
+        "second" => ping_pong(&end, false),
         "victim" => loop {
             std::thread::park();
         },
@@ -61,16 +55,30 @@ fn answer() -> String {
     line.trim().to_owned()
 }
 
-fn send(end: &End, round: u64) {
-    end.fill(0..BYTES, round as u8);
-    end.post_send(1, 0..BYTES);
-    end.wait_for(1);
-}
-
-fn receive(end: &End, round: u64) {
-    end.wait_for(2);
-    assert!(end.bytes(BYTES..2 * BYTES).iter().all(|byte| *byte == round as u8), "round {round}");
-    end.post_receive(2, BYTES..2 * BYTES);
+fn ping_pong(end: &End, is_first: bool) {
+    // Completions by id: the answer may be here before the acknowledgement of what it answers.
+    let mut come = [0; 3];
+    let mut wait_for = |id: usize| {
+        while come[id] == 0 {
+            let completion = end.wait();
+            assert!(completion.status.is_ok(), "{completion:?}");
+            come[completion.id as usize] += 1;
+        }
+        come[id] -= 1;
+    };
+    for round in 0..ROUNDS {
+        for is_mine in [is_first, !is_first] {
+            if is_mine {
+                end.fill(0..BYTES, round as u8);
+                end.post_send(1, 0..BYTES);
+                wait_for(1);
+            } else {
+                wait_for(2);
+                assert!(end.bytes(BYTES..2 * BYTES).iter().all(|byte| *byte == round as u8), "round {round}");
+                end.post_receive(2, BYTES..2 * BYTES);
+            }
+        }
+    }
 }
 
 /// The peer has been killed.
