@@ -108,11 +108,9 @@ impl<K: Sink, S: Source> Exchange<K, S> {
         mine: &[u8],
     ) -> Result<(), CommError> {
         match self.shape {
-            Shape::Full => self.send_to_all(wait, step.stamp, mine)?,
-            Shape::Cycle => self.set_out(wait, step, mine)?,
+            Shape::Full => self.send_to_all(wait, step.stamp, mine),
+            Shape::Cycle => self.set_out(wait, step, mine),
         }
-        self.pieces.room(self.own, mine.len()).copy_from_slice(mine);
-        Ok(())
     }
 
     /// [`Transport::look`] over a mesh.
@@ -165,13 +163,12 @@ impl<K: Sink, S: Source> Exchange<K, S> {
             write_record(wait, &mut channel.sink, channel.peer, stamp, &bytes[in_bytes(channel.peer)])?;
         }
         let mine = in_bytes(own);
-        self.pieces.room(own, mine.len()).copy_from_slice(&bytes[mine.clone()]);
         for channel in self.channels.iter_mut().flatten() {
             let room = self.pieces.room(channel.peer, mine.len());
             read_record(wait, &mut channel.source, channel.peer, stamp, room)?;
         }
-        // SAFETY: one room per rank, each filled with the section's bytes and aligned to 64; `data` is the caller's.
-        unsafe { reduce::reduce(how, data.part(sections[own].clone()), &self.pieces.starts) };
+        // SAFETY: one room per other rank, each filled with the section's bytes and aligned to 64; `data` is the caller's.
+        unsafe { reduce::reduce(how, own, data.part(sections[own].clone()), &self.pieces.starts) };
 
         // My section, now whole, goes to everyone.
         let bytes = data.as_bytes_mut();

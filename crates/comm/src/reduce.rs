@@ -48,14 +48,16 @@ macro_rules! float_element {
 }
 float_element!(f32: std::convert::identity, std::convert::identity; f16: f16::to_f32, f16::from_f32; bf16: bf16::to_f32, bf16::from_f32);
 
-/// Fills `out` with the reduction of as many elements from each of `pieces`, one piece per rank, in rank order.
+/// Reduces `data`, the elements of rank `own`, with as many from each of the other ranks' `pieces`, in rank order. There is
+/// one piece per rank; that of `own` is not looked at.
 ///
 /// # Safety
-/// Every piece is valid for reads of `out.byte_len()` bytes, aligned for the element type, and does not overlap `out`.
-pub(crate) unsafe fn reduce(how: Reduce, out: BufferMut<'_>, pieces: &[*const u8]) {
-    crate::buffer::with_slice!(out, slice => {
+/// Every other piece is valid for reads of `data.byte_len()` bytes, aligned for the element type, and does not overlap
+/// `data`.
+pub(crate) unsafe fn reduce(how: Reduce, own: usize, data: BufferMut<'_>, pieces: &[*const u8]) {
+    crate::buffer::with_slice!(data, slice => {
         // SAFETY: our own contract, passed on.
-        unsafe { reduce_typed(how, slice, pieces) }
+        unsafe { reduce_typed(how, own, slice, pieces) }
     });
 }
 
@@ -63,38 +65,74 @@ pub(crate) unsafe fn reduce(how: Reduce, out: BufferMut<'_>, pieces: &[*const u8
 ///
 /// # Safety
 /// As [`reduce`].
-unsafe fn reduce_typed<E: Element>(how: Reduce, out: &mut [E], pieces: &[*const u8]) {
+unsafe fn reduce_typed<E: Element>(how: Reduce, own: usize, data: &mut [E], pieces: &[*const u8]) {
     match how {
         // SAFETY: our own contract, passed on.
-        Reduce::Sum => unsafe { fold(out, pieces, E::add) },
+        Reduce::Sum => unsafe { fold(own, data, pieces, E::add) },
         // SAFETY: as above.
-        Reduce::Max => unsafe { fold(out, pieces, E::max) },
+        Reduce::Max => unsafe { fold(own, data, pieces, E::max) },
     }
 }
 
-/// Reads with raw pointers only: the pieces may lie in memory that another process can write, so no reference to them
-/// may exist. A peer that does write them at the wrong moment spoils values, nothing else.
+/// Reads the pieces with raw pointers only: they may lie in memory that another process can write, so no reference to
+/// them may exist. A peer that does write them at the wrong moment spoils values, nothing else.
 ///
 /// # Safety
 /// As [`reduce`].
-unsafe fn fold<E: Element>(out: &mut [E], pieces: &[*const u8], join: impl Fn(E::Wide, E::Wide) -> E::Wide) {
-    let Some((first, rest)) = pieces.split_first() else {
-        return;
-    };
-    for (index, block) in out.chunks_mut(BLOCK).enumerate() {
-        let start = index * BLOCK;
+unsafe fn fold<E: Element>(
+    own: usize,
+    data: &mut [E],
+    pieces: &[*const u8],
+    join: impl Fn(E::Wide, E::Wide) -> E::Wide + Copy,
+) {
+    match (own, pieces) {
+        // SAFETY: our own contract, passed on.
+        (0, [_, other]) => unsafe { join_pair(data, *other, join) },
+        // SAFETY: as above.
+        (1, [other, _]) => unsafe { join_pair(data, *other, |mine, theirs| join(theirs, mine)) },
+        // SAFETY: as above.
+        _ => unsafe { fold_many(own, data, pieces, join) },
+    }
+}
+
+/// Two ranks, the usual case, in one pass.
+///
+/// # Safety
+/// As [`reduce`], for the one piece.
+unsafe fn join_pair<E: Element>(
+    data: &mut [E],
+    piece: *const u8,
+    join: impl Fn(E::Wide, E::Wide) -> E::Wide,
+) {
+    let piece = piece.cast::<E>();
+    for (i, value) in data.iter_mut().enumerate() {
+        // SAFETY: i < data.len(), so the read is inside the piece; aligned by contract.
+        let theirs = unsafe { piece.add(i).read() };
+        *value = E::narrow(join(value.widen(), theirs.widen()));
+    }
+}
+
+/// # Safety
+/// As [`reduce`].
+unsafe fn fold_many<E: Element>(
+    own: usize,
+    data: &mut [E],
+    pieces: &[*const u8],
+    join: impl Fn(E::Wide, E::Wide) -> E::Wide,
+) {
+    for (index, block) in data.chunks_mut(BLOCK).enumerate() {
         let mut wide = [E::Wide::default(); BLOCK];
         let wide = &mut wide[..block.len()];
-        let first = first.cast::<E>();
-        for (i, w) in wide.iter_mut().enumerate() {
-            // SAFETY: start + i < out.len(), so the read is inside the piece; aligned by contract.
-            *w = unsafe { first.add(start + i).read() }.widen();
-        }
-        for piece in rest {
-            let piece = piece.cast::<E>();
+        for (rank, piece) in pieces.iter().enumerate() {
+            let piece = piece.cast::<E>().wrapping_add(index * BLOCK);
             for (i, w) in wide.iter_mut().enumerate() {
-                // SAFETY: as above.
-                *w = join(*w, unsafe { piece.add(start + i).read() }.widen());
+                let value = if rank == own {
+                    block[i]
+                } else {
+                    // SAFETY: index * BLOCK + i < data.len(), so the read is inside the piece; aligned by contract.
+                    unsafe { piece.add(i).read() }
+                };
+                *w = if rank == 0 { value.widen() } else { join(*w, value.widen()) };
             }
         }
         for (value, w) in block.iter_mut().zip(wide) {
@@ -107,21 +145,32 @@ unsafe fn fold<E: Element>(out: &mut [E], pieces: &[*const u8], join: impl Fn(E:
 mod tests {
     use super::*;
 
-    /// Over slices, which end exactly where the pieces do, so that a checker of memory sees every stray read.
-    fn reduced<E: Element + Default>(how: Reduce, parts: &[Vec<E>]) -> Vec<E> {
-        let mut out = vec![E::default(); parts[0].len()];
+    /// What each rank makes of it, which must be the same. Over slices, which end exactly where the pieces do, so that a
+    /// checker of memory sees every stray read.
+    fn reduced<E: Element + PartialEq + std::fmt::Debug>(how: Reduce, parts: &[Vec<E>]) -> Vec<E> {
         let pieces: Vec<*const u8> = parts.iter().map(|part| part.as_ptr().cast()).collect();
-        // SAFETY: all parts have the length of `out`, and vectors are aligned for their elements.
-        unsafe { reduce_typed(how, &mut out, &pieces) };
-        out
+        let results: Vec<_> = (0..parts.len())
+            .map(|own| {
+                let (mut data, mut pieces) = (parts[own].clone(), pieces.clone());
+                pieces[own] = std::ptr::null();
+                // SAFETY: all parts have the length of `data`, and vectors are aligned for their elements.
+                unsafe { reduce_typed(how, own, &mut data, &pieces) };
+                data
+            })
+            .collect();
+        assert!(results.iter().all(|result| *result == results[0]), "{results:?}");
+        results[0].clone()
     }
 
     #[test]
     fn lengths_around_a_block() {
         for length in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1] {
-            let parts: Vec<Vec<i32>> = (1..4).map(|k| (0..length as i32).map(|i| i * k).collect()).collect();
-            let expected: Vec<i32> = (0..length as i32).map(|i| i * 6).collect();
-            assert_eq!(reduced(Reduce::Sum, &parts), expected);
+            for (ranks, sum) in [(1, 1), (2, 3), (3, 6), (4, 10)] {
+                let part = |k| (0..length as i32).map(|i| i * k).collect();
+                let parts: Vec<Vec<i32>> = (1..=ranks).map(part).collect();
+                let expected: Vec<i32> = part(sum);
+                assert_eq!(reduced(Reduce::Sum, &parts), expected);
+            }
         }
     }
 
@@ -137,6 +186,24 @@ mod tests {
         assert_eq!(reduced(Reduce::Sum, &parts), [1.0]);
         let [a, b, c] = parts;
         assert_eq!(reduced(Reduce::Sum, &[c, a, b]), [0.0]);
+    }
+
+    #[test]
+    fn the_lower_rank_decides_between_equal_zeros() {
+        let bits = |parts: [f32; 2]| {
+            let parts = parts.map(|value| vec![value]);
+            let [pieces @ ..] = [0, 1].map(|own| {
+                let mut data = parts[own].clone();
+                let pieces = parts.each_ref().map(|part| part.as_ptr().cast());
+                // SAFETY: all have one element.
+                unsafe { reduce_typed(Reduce::Max, own, &mut data, &pieces) };
+                data[0].to_bits()
+            });
+            assert_eq!(pieces[0], pieces[1]);
+            pieces[0]
+        };
+        assert_eq!(bits([0.0, -0.0]), 0.0_f32.to_bits());
+        assert_eq!(bits([-0.0, 0.0]), (-0.0_f32).to_bits());
     }
 
     #[test]

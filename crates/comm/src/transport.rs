@@ -75,8 +75,9 @@ pub(crate) fn check_size(size: usize) -> Result<(), CommError> {
     Err(CommError::Setup { what: format!("{size} ranks; a group has 1 to {MAX_RANKS}") })
 }
 
-/// Every rank's piece in one exchange: one pointer per rank, valid for [`Step::bytes_of`] that rank and aligned to 64
-/// bytes, until the next exchange. Raw because the memory may be shared with other processes.
+/// The other ranks' pieces in one exchange: one pointer per rank, valid for [`Step::bytes_of`] that rank and aligned to 64
+/// bytes, until the next exchange; this rank's own place holds nothing of use. Raw because the memory may be shared with
+/// other processes.
 pub(crate) type Pieces<'a> = &'a [*const u8];
 
 /// One exchange, as all ranks must agree on it.
@@ -178,9 +179,9 @@ pub(crate) trait Transport: Send + Sync {
         let step = Step { stamp, bytes: part.byte_len(), only_from: None };
         self.show(wait, state, step, part.as_bytes_mut())?;
         let pieces = self.look(wait, state, step)?;
-        // SAFETY: `look` gives one pointer per rank, valid for `step.bytes` and aligned to 64, into memory that belongs
-        // to the transport.
-        unsafe { reduce::reduce(how, part, pieces) };
+        // SAFETY: `look` gives one pointer per other rank, valid for `step.bytes` and aligned to 64, into memory that
+        // belongs to the transport.
+        unsafe { reduce::reduce(how, self.seat().rank, part, pieces) };
         Ok(())
     }
 }
@@ -270,14 +271,17 @@ impl<T: Transport> Group for T {
             return Err(CommError::BufferSize { op: Op::AllGather.name(), expected, got: all.len() });
         }
         let stamp = Stamp::pack(Op::AllGather, 0, mine.len());
+        let part_of = |rank: usize, span: &Range<usize>| rank * mine.len() + span.start..rank * mine.len() + span.end;
+        let own = self.seat().rank;
+        all[part_of(own, &(0..mine.len()))].copy_from_slice(mine);
         self.collectively(Op::AllGather, |wait, state| {
             for_each_span(mine.len(), self.piece_bytes(), |span| {
                 let step = Step { stamp, bytes: span.len(), only_from: None };
                 self.show(wait, state, step, &mine[span.clone()])?;
-                for (rank, piece) in self.look(wait, state, step)?.iter().enumerate() {
-                    let start = rank * mine.len() + span.start;
+                let pieces = self.look(wait, state, step)?.iter().enumerate();
+                for (rank, piece) in pieces.filter(|(rank, _)| *rank != own) {
                     // SAFETY: valid for `step.bytes`, the length of the span, in the transport's own memory.
-                    unsafe { copy_piece(*piece, &mut all[start..start + span.len()]) };
+                    unsafe { copy_piece(*piece, &mut all[part_of(rank, &span)]) };
                 }
                 Ok(())
             })

@@ -125,14 +125,14 @@ impl<K: Sink, S: Source> Exchange<K, S> {
         let Neighbours { left, right } = Neighbours::of(own, self.channels.len());
         if own > 0 {
             let bytes = part.byte_len();
-            self.pieces.room(own, bytes).copy_from_slice(part.as_bytes_mut());
             let Self { channels, pieces, .. } = &mut *self;
             if let Some(channel) = &mut channels[left] {
                 read_record(wait, &mut channel.source, left, stamp, pieces.room(left, bytes))?;
             }
-            let both = [pieces.starts[left], pieces.starts[own]];
-            // SAFETY: two rooms, filled with as many bytes as the part has and aligned to 64; the part is the caller's.
-            unsafe { reduce::reduce(how, part.part(0..part.len()), &both) };
+            let lower_and_own = [pieces.starts[left], std::ptr::null()];
+            // SAFETY: the one room that is looked at was just filled with as many bytes as the part has and is aligned to 64;
+            // the part is the caller's.
+            unsafe { reduce::reduce(how, 1, part.part(0..part.len()), &lower_and_own) };
         }
         self.send(wait, right, stamp, part.as_bytes_mut())
     }
