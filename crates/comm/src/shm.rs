@@ -1,9 +1,13 @@
 //! Ranks on one machine, talking through shared memory.
 //!
-//! **Collectives.** Every rank has two *slots*. In exchange number k it writes its piece to slot k mod 2, writes what it
-//! called beside it, publishes k, and waits until all peers have published k; then it reads all slots. Two slots are
-//! enough for one meeting per exchange: whoever writes for k + 2 has seen all peers publish k + 1, which they do only
-//! after they are through with reading k.
+//! **Collectives.** Every rank has two *slots*. In exchange number k it writes its piece to one of them, writes what it
+//! called beside it, publishes k, and waits until all peers have published k; then it reads the peers' slots. More than
+//! two ranks write to slot k mod 2. Two slots are enough for one meeting per exchange: whoever writes for k + 2 has seen all
+//! peers publish k + 1, which they do only after they are through with reading k.
+//!
+//! Two ranks swap slots instead: each writes where it has just read. The lines of that slot are in its cache already, and
+//! nobody else wants them any more, so a line changes caches once per exchange, and not twice. That halves the time of an
+//! all_sum of 8 KiB.
 //!
 //! **Point to point.** One single-writer, single-reader byte ring per ordered pair.
 //!
@@ -256,7 +260,7 @@ const LINK_FAILED: u64 = 4;
 #[derive(Debug)]
 pub(crate) struct Turns {
     turn: u64,
-    /// Addresses of all ranks' slots, for even turns and for odd ones.
+    /// Addresses of the slots that the ranks write to, in even turns and in odd ones.
     slots: [SlotTable; 2],
 }
 
@@ -271,10 +275,16 @@ impl Turns {
     fn new(shared: &Shared) -> Self {
         let Shared { mapping, layout, seat, .. } = shared;
         let slot = |rank, parity| {
+            let (rank, parity) = if seat.size == 2 { ((rank + parity) % 2, 0) } else { (rank, parity) };
             mapping.range(layout.slot(rank, parity), layout.slot_bytes(), 64).as_ptr().cast_const()
         };
         let table = |parity| SlotTable((0..seat.size).map(|rank| slot(rank, parity)).collect());
         Self { turn: 0, slots: [table(0), table(1)] }
+    }
+
+    /// Where the ranks write in this turn.
+    fn slots(&self) -> &[*const u8] {
+        &self.slots[self.parity()].0
     }
 
     fn parity(&self) -> usize {
@@ -316,13 +326,14 @@ impl Transport for ShmGroup {
     }
 
     fn show(&self, _: &Wait<'_, Self>, turns: &mut Turns, step: Step, mine: &[u8]) -> Result<(), CommError> {
-        let Shared { layout, seat, mapping, .. } = &*self.shared;
+        let Shared { layout, seat, .. } = &*self.shared;
         turns.turn += 1;
-        let slot = mapping.range(layout.slot(seat.rank, turns.parity()), mine.len(), 64);
-        debug_assert!(mine.len() <= layout.slot_bytes());
-        // SAFETY: in the mapping, as `range` checked, and this rank's own slot. No peer reads it now: all have published
-        // the turn before, so they are through with the one before that, which used this slot last.
-        unsafe { std::ptr::copy_nonoverlapping(mine.as_ptr(), slot.as_ptr(), mine.len()) };
+        assert!(mine.len() <= layout.slot_bytes());
+        let slot = turns.slots()[seat.rank].cast_mut();
+        // SAFETY: a slot, in the mapping, with room for `mine` as just checked, that only this rank writes in this turn.
+        // Nobody reads it now: of more than two ranks, all have published the turn before, so they are through with the
+        // one before that, which used this slot last; of two, only this rank has read it since it was written.
+        unsafe { std::ptr::copy_nonoverlapping(mine.as_ptr(), slot, mine.len()) };
         self.shared.word(seat.rank, turns.stamp_field()).store(step.stamp.word(), Relaxed);
         // Release: whoever sees the turn sees slot and stamp.
         self.shared.word(seat.rank, Control::Turn).store(turns.turn, Release);
@@ -350,7 +361,7 @@ impl Transport for ShmGroup {
             let theirs = Stamp::from_word(self.shared.word(peer, turns.stamp_field()).load(Relaxed));
             step.stamp.check(theirs, wait.op, peer)?;
         }
-        Ok(&turns.slots[turns.parity()].0)
+        Ok(turns.slots())
     }
 
     fn outbox(&self, peer: usize) -> Option<&Mutex<Stream<ShmSink>>> {

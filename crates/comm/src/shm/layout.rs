@@ -15,7 +15,7 @@ use crate::{CommError, spsc::CURSOR_BYTES, transport::check_size, verdict::MAX_R
 const MAGIC: u64 = u64::from_le_bytes(*b"pomarshm");
 
 /// Changes with every change of the layout or of what the words mean.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 const CONTROL_START: usize = 4096;
 const CONTROL_BYTES: usize = 1024;
