@@ -192,7 +192,7 @@ mod tests {
     fn the_lower_rank_decides_between_equal_zeros() {
         let bits = |parts: [f32; 2]| {
             let parts = parts.map(|value| vec![value]);
-            let [pieces @ ..] = [0, 1].map(|own| {
+            let pieces = [0, 1].map(|own| {
                 let mut data = parts[own].clone();
                 let pieces = parts.each_ref().map(|part| part.as_ptr().cast());
                 // SAFETY: all have one element.

@@ -271,7 +271,8 @@ impl<T: Transport> Group for T {
             return Err(CommError::BufferSize { op: Op::AllGather.name(), expected, got: all.len() });
         }
         let stamp = Stamp::pack(Op::AllGather, 0, mine.len());
-        let part_of = |rank: usize, span: &Range<usize>| rank * mine.len() + span.start..rank * mine.len() + span.end;
+        let part_of =
+            |rank: usize, span: &Range<usize>| rank * mine.len() + span.start..rank * mine.len() + span.end;
         let own = self.seat().rank;
         all[part_of(own, &(0..mine.len()))].copy_from_slice(mine);
         self.collectively(Op::AllGather, |wait, state| {
