@@ -9,7 +9,8 @@ use std::{
     io::{BufRead, BufReader, Lines, Write},
     path::Path,
     process::{Child, ChildStdout, Stdio},
-    time::Instant,
+    thread,
+    time::{Duration, Instant},
 };
 
 /// "kind action", for one rank.
@@ -35,8 +36,22 @@ fn rank() {
     println!("\nCONNECTED");
     answer();
     match action {
-        "first" => ping_pong(&end, true),
-        "second" => ping_pong(&end, false),
+        "first" => ping_pong(&end, true, ROUNDS),
+        "second" => ping_pong(&end, false, ROUNDS),
+        "sleeper" => {
+            ping_pong(&end, true, 1);
+            // Until the background thread waits for nothing but news.
+            thread::sleep(Duration::from_millis(100));
+            end.post_send(1, 0..BYTES);
+            println!("\nPOSTED");
+            answer();
+            end.wait_for(1);
+        }
+        "waiter" => {
+            ping_pong(&end, false, 1);
+            end.wait_for(2);
+            println!("\nRECEIVED");
+        }
         "victim" => loop {
             std::thread::park();
         },
@@ -55,7 +70,7 @@ fn answer() -> String {
     line.trim().to_owned()
 }
 
-fn ping_pong(end: &End, is_first: bool) {
+fn ping_pong(end: &End, is_first: bool, rounds: u64) {
     // Completions by id: the answer may be here before the acknowledgement of what it answers.
     let mut come = [0; 3];
     let mut wait_for = |id: usize| {
@@ -66,7 +81,7 @@ fn ping_pong(end: &End, is_first: bool) {
         }
         come[id] -= 1;
     };
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         for is_mine in [is_first, !is_first] {
             if is_mine {
                 end.fill(0..BYTES, round as u8);
@@ -174,5 +189,21 @@ fn a_rank_that_is_killed_is_noticed_by_rc_only() {
         victim.kill();
         survivor.tell("go");
         survivor.finish();
+    }
+}
+
+#[test]
+fn a_long_send_goes_on_while_its_program_does_something_else() {
+    for kind in ["rc", "uc"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [mut sleeper, mut waiter] = connected(kind, ["sleeper", "waiter"], folder.path());
+        sleeper.tell("go");
+        waiter.tell("go");
+        sleeper.hear("POSTED");
+        // More than a socket holds, from a process that neither posts nor polls.
+        waiter.hear("RECEIVED");
+        sleeper.tell("on");
+        sleeper.finish();
+        waiter.finish();
     }
 }
