@@ -19,8 +19,8 @@
 //! - **No allocation per call**, and every buffer is bounded.
 //! - **Nothing left behind**, however a process ends: shared memory has no name, sockets close with their process.
 //!
-//! A program that is started once per rank, by `pomar launch -n 4 -- prog`, `mpirun -n 4 prog` or by hand, joins the group
-//! that the environment describes ([`from_env`]); by itself it is a group of one:
+//! A program that is started once per rank, by `pomar launch -n 4 -- prog` or `mpirun -n 4 prog`, joins the group that
+//! the environment describes ([`from_env`]); by itself it is a group of one:
 //!
 //! ```
 //! use pomar_comm::{CommError, GroupOptions, from_env};
@@ -49,11 +49,11 @@
 //! ```
 //!
 //! The parent of its ranks can also make the parts of a group itself, as [`Segment`] and [`TcpListenerHandle`] show.
-//! `examples/lu.rs` factors a matrix, `examples/copy.rs` copies a file, `examples/latency.rs` measures.
+//! `examples/lu` solves equations, `examples/copy.rs` copies a file, `examples/latency.rs` measures.
 //!
 //! To read it: `group` is the interface and `transport` what all transports share (every collective in terms of one
-//! *exchange*); `shm`, `tcp` and `mpi` are one transport each; `record` frames what goes from rank to rank, `wait` is how a
-//! rank waits, `spsc` the byte ring under both transports, `reduce` the arithmetic.
+//! *exchange*); `shm`, `tcp` and `mpi` are one transport each; `record` frames what goes from rank to rank, `wait` is how
+//! a rank waits, `spsc` the byte ring under both transports, `reduce` the arithmetic.
 
 mod address;
 pub mod auto;
@@ -64,8 +64,8 @@ mod error;
 mod group;
 mod memory;
 mod mesh;
-mod network;
 pub mod mpi;
+mod network;
 mod options;
 mod pair;
 pub mod rdma;
