@@ -23,8 +23,8 @@
 //! - **No allocation per call**, and every buffer is bounded.
 //! - **Nothing left behind**, however a process ends: shared memory has no name, sockets close with their process.
 //!
-//! A program that is started once per rank, by `pomar launch -n 4 -- prog`, `mpirun -n 4 prog` or by hand, joins the group
-//! that the environment describes ([`from_env`]); by itself it is a group of one:
+//! A program that is started once per rank, by `pomar launch -n 4 -- prog` or `mpirun -n 4 prog`, joins the group that
+//! the environment describes ([`from_env`]); by itself it is a group of one:
 //!
 //! ```
 //! use pomar_comm::{CommError, GroupOptions, from_env};
@@ -53,7 +53,7 @@
 //! ```
 //!
 //! The parent of its ranks can also make the parts of a group itself, as [`Segment`] and [`TcpListenerHandle`] show.
-//! `examples/lu.rs` factors a matrix, `examples/copy.rs` copies a file, `examples/soak.rs` makes random calls.
+//! `examples/lu` factors a matrix, `examples/copy.rs` copies a file, `examples/soak.rs` makes random calls.
 //!
 //! To read it: `group` is the interface and `transport` what most transports share (every collective in terms of one
 //! *exchange*); `shm`, `tcp`, `mpi` and `ring` are one transport each. `mesh` makes collectives of pairs, a `pair` goes by TCP or

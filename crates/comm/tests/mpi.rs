@@ -26,7 +26,7 @@ const JOB_LIMIT: Duration = Duration::from_secs(60);
 
 const SOON: Duration = Duration::from_millis(100);
 
-/// What a stopped peer may take to be named.
+/// What a stopped peer may take to be named, and an abort to be heard.
 const LIMIT: Duration = Duration::from_secs(2);
 
 const VICTIM: usize = 1;
@@ -151,7 +151,8 @@ fn child() {
         println!("\nRANKS {}", group.size());
         return check_all(&*group);
     }
-    let group = match MpiGroup::join(GroupOptions::default()) {
+    let options = if scenario == "stopped" { GroupOptions::default() } else { patient() };
+    let group = match MpiGroup::join(options) {
         Ok(group) => group,
         Err(error) => {
             println!("\nREFUSED {error}");
@@ -176,9 +177,14 @@ fn child() {
 
 /// A group that all have joined: before that, joining fails when the others have ended the group already.
 fn join() -> MpiGroup {
-    let group = MpiGroup::join(GroupOptions::default()).unwrap();
+    let group = MpiGroup::join(patient()).unwrap();
     group.barrier().unwrap();
     group
+}
+
+/// Where nobody is meant to die, a busy machine shall not make it seem so.
+fn patient() -> GroupOptions {
+    GroupOptions { dead_after: Duration::from_secs(20), ..GroupOptions::default() }
 }
 
 fn everything(group: &MpiGroup) {
@@ -312,7 +318,7 @@ fn deadlines(group: MpiGroup) {
         let started = Instant::now();
         let error = group.recv_within(1, &mut [0; 4], SOON).unwrap_err();
         assert!(matches!(error, CommError::Timeout { waiting_for: 1, op: "recv", .. }), "{error}");
-        assert!((SOON..SOON * 5).contains(&started.elapsed()));
+        assert!((SOON..LIMIT).contains(&started.elapsed()));
         group.send(1, b"now").unwrap();
         group.recv(1, &mut [0; 4]).unwrap();
     } else if rank == 1 {
@@ -341,7 +347,7 @@ fn deadlines(group: MpiGroup) {
     let group = join();
     let last = group.size() - 1;
     if rank == last {
-        let error = group.recv_within(0, &mut [0], SOON * 30).unwrap_err();
+        let error = group.recv_within(0, &mut [0], LIMIT * 5).unwrap_err();
         assert!(matches!(error, CommError::Aborted { .. }), "{error}");
     } else {
         group.set_deadline(SOON);
@@ -352,7 +358,7 @@ fn deadlines(group: MpiGroup) {
 
     // A rank that never makes its group.
     if rank != last {
-        let options = GroupOptions { join_deadline: SOON * 3, ..GroupOptions::default() };
+        let options = GroupOptions { join_deadline: LIMIT, ..patient() };
         let error = MpiGroup::join(options).unwrap_err();
         assert!(matches!(error, CommError::DidNotJoin { missing, .. } if missing == last), "{error}");
     }
@@ -376,7 +382,7 @@ fn aborts(group: MpiGroup) {
             let by_name =
                 matches!(&error, CommError::Aborted { by, reason } if *by == aborter && reason == "enough");
             assert!(by_name, "{error}");
-            assert!((SOON / 2..SOON * 5).contains(&started.elapsed()), "{:?}", started.elapsed());
+            assert!((SOON / 2..LIMIT).contains(&started.elapsed()), "{:?}", started.elapsed());
         });
         assert!(matches!(group.barrier().unwrap_err(), CommError::Aborted { .. }), "future calls fail too");
     }

@@ -3,11 +3,11 @@
 //! A program that some launcher started (`pomar launch`, `mpirun`) finds its group in the environment. Started by hand
 //! it starts itself once per rank, with the same words and the variables that [`from_env`] reads.
 
-use pomar_comm::{Group, GroupOptions, Segment, TcpListenerHandle, from_env};
+use pomar_comm::{Group, GroupOptions, Segment, from_env};
 use std::{
     env,
     error::Error,
-    net::SocketAddr,
+    net::TcpListener,
     process::{Child, Command, ExitCode},
     str::FromStr,
     thread,
@@ -87,9 +87,8 @@ pub(crate) fn run_ranks(size: usize, transport: &str) -> Outcome<()> {
 
 /// One address per rank, in the form of POMAR_ADDRESSES: ports that are free, found by taking them for a moment.
 fn free_addresses(size: usize) -> Outcome<Vec<[String; 1]>> {
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let taken = (0..size).map(|_| TcpListenerHandle::bind(&[any])).collect::<Result<Vec<_>, _>>()?;
-    Ok(taken.iter().map(|ear| [ear.addresses()[0].to_string()]).collect())
+    let taken = (0..size).map(|_| TcpListener::bind(("127.0.0.1", 0))).collect::<Result<Vec<_>, _>>()?;
+    taken.iter().map(|listener| Ok([listener.local_addr()?.to_string()])).collect()
 }
 
 /// Rank processes; none outlives this.
