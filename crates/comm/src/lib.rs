@@ -20,6 +20,8 @@
 //!   MLX's ring in the order of that ring).
 //! - **No call waits for ever.** A deadline, an [`abort`](Group::abort) from any thread of any rank, or a peer that
 //!   dies or hangs ends it, the last within two seconds and naming the rank.
+//! - **Nobody else reads along**, or joins: TCP connections are proved with the instance's key, and sealed unless they stay
+//!   on loopback or on a network that [`GroupOptions::plain_networks`] declares to be a cable.
 //! - **No allocation per call**, and every buffer is bounded.
 //! - **Nothing left behind**, however a process ends: shared memory has no name, sockets close with their process.
 //!

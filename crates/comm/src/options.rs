@@ -12,7 +12,7 @@ pub struct GroupOptions {
     pub join_deadline: Duration,
     /// A peer that gives no sign of life for this long is dead. 1.2 s, so that it is named within 2 s.
     pub dead_after: Duration,
-    /// How long a wait spins before it starts to yield. `None` chooses: 100 us when every rank can have a core of
+    /// How long a wait spins before it starts to yield. `None` chooses: 10 us when every rank can have a core of
     /// its own, next to nothing otherwise.
     pub spin: Option<Duration>,
     /// Networks, such as a cable between two machines, where connections are proved but not encrypted, because nobody

@@ -22,8 +22,10 @@ pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 /// How long to yield before sleeping: longer than the usual imbalance between ranks in one layer.
 const YIELD_FOR: Duration = Duration::from_millis(1);
 
-/// How long to spin when every rank can have a core.
-const SPIN_FOR: Duration = Duration::from_micros(100);
+/// How long to spin when every rank can have a core: as long as an answer over TCP takes. Yielding costs nothing while
+/// nobody else wants the core; where somebody does, it may be the very rank that is waited for, and each exchange
+/// takes twice this time.
+const SPIN_FOR: Duration = Duration::from_micros(10);
 
 /// Polls between two looks at the clock while spinning.
 const POLLS_PER_LOOK: u32 = 32;
