@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 /// Variables that tell MLX or pomar which group to join. A rank gets those of its launch only: one left over from the
 /// shell that the launch was typed in would make it join something else.
-pub(crate) const GROUP_VARIABLES: [&str; 19] = [
+pub(crate) const GROUP_VARIABLES: [&str; 20] = [
     "MLX_RANK",
     "MLX_WORLD_SIZE",
     "MLX_HOSTFILE",
@@ -20,6 +20,7 @@ pub(crate) const GROUP_VARIABLES: [&str; 19] = [
     "POMAR_RANK",
     "POMAR_SIZE",
     "POMAR_TRANSPORT",
+    "POMAR_SEGMENT_FD",
     "POMAR_ADDRESSES",
     "POMAR_KEY",
     "POMAR_RDMA_DEVICES",

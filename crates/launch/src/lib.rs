@@ -24,8 +24,9 @@
 //!
 //! - On every machine a small shell script, the *guard*, is started first. It keeps the launch's files, answers
 //!   the questions of the preflight, and knows the process groups of its ranks. When its standard input ends, which
-//!   is what happens when the launcher dies in any way or the connection is lost, it ends them. It also does so
-//!   after 30 s without a sign of life, since a network that goes away says nothing.
+//!   is what happens when the launcher dies in any way or the connection is lost, it ends them. On another
+//!   machine it also does so after 30 s without a sign of life, since a network that goes away says nothing (nor does
+//!   a launcher that is suspended).
 //! - A rank begins as a shell that waits for one line: only when the guard knows its group does it get the line that
 //!   sets the environment and becomes the program. So there is no moment in which a rank could be left behind, and
 //!   nothing secret is on a command line.

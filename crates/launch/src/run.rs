@@ -21,7 +21,7 @@ use std::{
 use stop::{Signals, Stop};
 use tokio::{sync::mpsc, time};
 
-/// How often guards of other machines hear that the launcher lives; they wait 30 s.
+/// How often guards of other machines hear that the launcher lives; they wait 15 s and more.
 const BEAT: Duration = Duration::from_secs(5);
 /// How long to wait for the last output of ranks that have ended, and for guards to clean up.
 const LAST_OUTPUT: Duration = Duration::from_secs(2);

@@ -18,8 +18,9 @@ const SSH_OPTIONS: [&str; 11] = [
     "LogLevel=ERROR",
 ];
 
-/// Seconds without a beat from the launcher after which the guard of another machine ends its ranks.
-pub(crate) const SILENCE_SECONDS: u32 = 30;
+/// How often, in seconds, the guard of another machine asks itself whether there was a beat from the launcher since it
+/// last did. So ranks end 15 to 30 s after the last one.
+const SILENCE_SECONDS: u32 = 15;
 
 /// The script's lines without comments and indentation: they travel on ssh's command line.
 fn compact(script: &str) -> String {
@@ -51,6 +52,45 @@ fn on(host: &HostPlan, ssh: &str, script: &str, argument: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io::{BufRead, BufReader, Write},
+        os::unix::process::CommandExt,
+        process::{Command, Stdio},
+    };
+
+    /// The connection is open and silent, as it is when a cable is pulled.
+    #[test]
+    fn silence_ends_the_ranks() {
+        let script = super::compact(include_str!("scripts/guard.sh"));
+        let temporary = tempfile::tempdir().unwrap();
+        let mut guard = Command::new("sh")
+            .args(["-c", &script, "pomar-launch", "1"])
+            .env("TMPDIR", temporary.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut rank = Command::new("sleep").arg("60").process_group(0).spawn().unwrap();
+        let mut calls = guard.stdin.take().unwrap();
+        writeln!(calls, "add {}", rank.id()).unwrap();
+        let mut replies = BufReader::new(guard.stdout.take().unwrap()).lines().map(Result::unwrap);
+        assert!(replies.next().unwrap().starts_with("pomar ready "));
+        assert_eq!(replies.next().unwrap(), format!("pomar added {}", rank.id()));
+        let began = std::time::Instant::now();
+        let beating = std::thread::spawn(move || {
+            for _ in 0..15 {
+                writeln!(calls, "beat").unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(200));
+            }
+            calls
+        });
+        assert!(!rank.wait().unwrap().success());
+        assert!(began.elapsed().as_secs_f64() > 2.9, "it ended while there were beats");
+        let _still_open = beating.join().unwrap();
+        guard.wait().unwrap();
+        assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0);
+    }
+
     #[test]
     fn scripts_survive_single_quotes() {
         for script in [include_str!("scripts/guard.sh"), include_str!("scripts/stub.sh")] {

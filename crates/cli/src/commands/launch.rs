@@ -31,13 +31,13 @@ pub(crate) struct Launch {
     /// MLX's hostfile, JSON: one entry per rank with "ssh", "ips" and "rdma"
     #[arg(long, value_name = "FILE")]
     hostfile: Option<PathBuf>,
-    /// ring, jaccl, jaccl-ring, mpi, nccl or pomar [default: what the hostfile says, else ring]
+    /// ring, jaccl, jaccl-ring, mpi, nccl or pomar; without it, what the hostfile says, else ring
     #[arg(long)]
     backend: Option<Backend>,
     /// Set a variable for every rank; may be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     env: Vec<Variable>,
-    /// Start in this folder on every host [default: the current one where it exists, else the home folder]
+    /// Start in this folder on every host; without it, the current one where it exists, else the home folder
     #[arg(long, value_name = "FOLDER")]
     cwd: Option<String>,
     /// Run the command with this Python
@@ -64,10 +64,10 @@ pub(crate) struct Launch {
     /// The ssh to log in with
     #[arg(long, value_name = "PROGRAM", default_value = "ssh")]
     ssh: String,
-    /// Who gets this command's standard input: all, none, or a rank
+    /// Who gets this command's standard input: all, none, or a rank; mpirun takes all for rank 0
     #[arg(long, value_name = "WHO", default_value = "all")]
     stdin: StdinTo,
-    /// Print what ranks print as it is, without [RANK] before each line
+    /// Print what ranks print as it is, without the rank before each line
     #[arg(long)]
     no_prefix: bool,
     /// Start without asking whether the hosts, programs and ports are there

@@ -1,7 +1,10 @@
 //! However a launch ends, no process and no file stays.
 
 use crate::common::{Place, Running, assert_contains, gone, runs};
-use std::time::{Duration, Instant};
+use std::{
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
 /// A rank with a child of its own; rank 1 cannot be asked to leave.
 const STUBBORN: &str = "[ $POMAR_RANK = 1 ] && trap '' INT TERM
@@ -53,6 +56,26 @@ fn terminating_the_launcher_terminates_the_ranks() {
     assert_eq!(launch.said().status.code(), Some(143));
     assert!(gone(&pids, Duration::ZERO));
     place.assert_clean();
+}
+
+#[test]
+fn nohup_is_respected() {
+    let place = Place::new();
+    let script = "echo $$ >$PLACE/rank.$POMAR_RANK; until [ -e $PLACE/go ]; do sleep 0.1; done; echo done";
+    let inner = place.here(2, &[], script);
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(inner.get_program()).args(inner.get_args());
+    command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let launch = Running::start(&mut command);
+    for file in ["rank.0", "rank.1"] {
+        place.pid(file);
+    }
+    launch.signal("HUP");
+    std::thread::sleep(Duration::from_millis(300));
+    place.write("go", "");
+    let said = launch.said();
+    assert!(said.status.success() && said.out.matches("done").count() == 2, "{} {}", said.out, said.err);
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn ranks_start_over_ssh_and_files_go_there() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mut lines: Vec<_> = std::str::from_utf8(&output.stdout).unwrap().lines().collect();
     lines.sort_unstable();
-    assert_eq!(lines, ["[0] 0 got hello", "[0] 1", "[1] 1 got hello", "[1] 1", "[2] 2 got hello", "[2] 1"]);
+    assert_eq!(lines, ["[0] 0 got hello", "[0] 1", "[1] 1", "[1] 1 got hello", "[2] 1", "[2] 2 got hello"]);
     // One guard and one rank on each.
     let hosts = std::fs::read_to_string(place.path("hosts")).unwrap();
     assert_eq!(hosts.lines().filter(|host| *host == "b").count(), 2, "{hosts}");

@@ -1,6 +1,10 @@
 //! Ending ranks: first asking, then insisting; and the signals that make the launcher do so.
 
-use std::{io, time::Duration};
+use std::{
+    io,
+    process::{Command, Stdio},
+    time::Duration,
+};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     time::{Instant, sleep_until},
@@ -68,29 +72,44 @@ impl Stop {
     }
 }
 
-/// The signals that end a launch.
+/// The signals that end a launch; none where it was started with that signal ignored, as by `nohup`, or by a script
+/// with `&`.
 pub(super) struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
+    interrupt: Option<Signal>,
+    terminate: Option<Signal>,
+    hangup: Option<Signal>,
 }
 
 impl Signals {
     pub(super) fn listen() -> io::Result<Self> {
+        let unless_ignored = |name, kind| if is_ignored(name) { Ok(None) } else { signal(kind).map(Some) };
         Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
+            interrupt: unless_ignored("INT", SignalKind::interrupt())?,
+            terminate: unless_ignored("TERM", SignalKind::terminate())?,
+            hangup: unless_ignored("HUP", SignalKind::hangup())?,
         })
     }
 
     /// The number of the next one.
     pub(super) async fn next(&mut self) -> i32 {
         let kind = tokio::select! {
-            _ = self.interrupt.recv() => SignalKind::interrupt(),
-            _ = self.terminate.recv() => SignalKind::terminate(),
-            _ = self.hangup.recv() => SignalKind::hangup(),
+            () = heard(&mut self.interrupt) => SignalKind::interrupt(),
+            () = heard(&mut self.terminate) => SignalKind::terminate(),
+            () = heard(&mut self.hangup) => SignalKind::hangup(),
         };
         kind.as_raw_value()
     }
+}
+
+async fn heard(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether this process ignores a signal: if so, its children do, and one that sends it to itself lives on.
+fn is_ignored(name: &str) -> bool {
+    let sent = Command::new("sh").args(["-c", "kill -$0 $$", name]).stdin(Stdio::null()).status();
+    sent.is_ok_and(|status| status.success())
 }

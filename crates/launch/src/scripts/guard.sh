@@ -1,7 +1,7 @@
 # One per machine: keeps the launch's files, knows its process groups, and ends them when its standard input ends,
 # which is when the launcher is done, or dead, or the connection to it is lost. Each line of input is a call of one
-# of the functions below. Quoted by single quotes on its way, so it has none; $1 is the most seconds of silence, 0 for
-# no limit.
+# of the functions below. Quoted by single quotes on its way, so it has none. $1 is how many seconds apart it looks for
+# beats, 0 for never.
 umask 077
 trap "" HUP INT QUIT PIPE
 silence=$1
