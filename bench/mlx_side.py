@@ -10,8 +10,8 @@ import time
 
 import mlx.core as mx
 
-# The same as in crates/comm/examples/collectives.rs.
-PER_FIGURE_S = 0.4
+# The same as in crates/cli/src/commands/bench/figures.rs.
+PER_FIGURE_S = 0.25
 FEWEST_ROUNDS = 20
 MOST_ROUNDS = 10_000
 
@@ -22,13 +22,13 @@ def main() -> None:
     group = mx.distributed.init(strict=True, backend=backend)
     if group.size() < 2:
         sys.exit(f"mlx_side: the {backend} group has one rank; did the launcher start them?")
-    for op, call in (("all_sum", all_sum), ("all_gather", all_gather), ("round_trip", round_trip)):
+    for name, call in (("all_sum", all_sum), ("all_gather", all_gather), ("send_recv", there_and_back)):
         for size in sizes:
             data = mx.zeros((size // 4,), dtype=mx.float32)
             mx.eval(data)
             times = measure(group, lambda: call(group, data))
             if group.rank() == 0:
-                print(json.dumps(figure(op, size, times)), flush=True)
+                print(json.dumps(figure(name, size, times)), flush=True)
 
 
 def all_sum(group: mx.distributed.Group, data: mx.array) -> None:
@@ -39,8 +39,8 @@ def all_gather(group: mx.distributed.Group, data: mx.array) -> None:
     mx.eval(mx.distributed.all_gather(data, group=group))
 
 
-def round_trip(group: mx.distributed.Group, data: mx.array) -> None:
-    """From rank 0 to rank 1 and back; the others have nothing to do."""
+def there_and_back(group: mx.distributed.Group, data: mx.array) -> None:
+    """From rank 0 to rank 1 and back, of which half is the figure; the others have nothing to do."""
     send = lambda to: mx.eval(mx.distributed.send(data, to, group=group))
     receive = lambda source: mx.eval(mx.distributed.recv_like(data, source, group=group))
     if group.rank() == 0:
@@ -71,9 +71,10 @@ def agree_on_rounds(group: mx.distributed.Group, call) -> int:
     return mx.distributed.all_sum(mine, group=group).item()
 
 
-def figure(op: str, size: int, times: list[float]) -> dict:
-    at = lambda share: times[len(times) * share // 100] * 1e6
-    return {"op": op, "bytes": size, "rounds": len(times), "min_us": at(0), "median_us": at(50), "p99_us": at(99)}
+def figure(call: str, size: int, times: list[float]) -> dict:
+    parts = 2 if call == "send_recv" else 1
+    at = lambda share: times[len(times) * share // 100] * 1e6 / parts
+    return {"call": call, "bytes": size, "rounds": len(times), "min_us": at(0), "median_us": at(50), "p99_us": at(99)}
 
 
 if __name__ == "__main__":
