@@ -141,6 +141,15 @@ pub(crate) fn kill(signal: &str, target: i64) {
     assert!(status.success(), "kill -{signal} {target}");
 }
 
+/// Kills processes, or with a minus groups, at once. Some may have ended because others did.
+pub(crate) fn kill_all(targets: &[i64]) {
+    let targets: Vec<String> = targets.iter().map(ToString::to_string).collect();
+    Command::new("sh")
+        .args(["-c", &format!("kill -KILL {} 2>/dev/null", targets.join(" "))])
+        .status()
+        .unwrap();
+}
+
 /// Whether all of these processes have ended within the time.
 pub(crate) fn gone(pids: &[u32], limit: Duration) -> bool {
     within(limit, || !pids.iter().any(|pid| runs(*pid)))

@@ -158,3 +158,17 @@ fn a_dry_run_starts_nothing_and_reads_as_json_too() {
     assert!(!place.path("started").exists());
     place.assert_clean();
 }
+
+#[test]
+fn the_hostfile_that_topology_writes_is_understood() {
+    let place = Place::new();
+    let machines = concat!(env!("CARGO_MANIFEST_DIR"), "/../topology/tests/fixtures/ring");
+    let hostfile = place.path("hosts.json");
+    let hostfile = hostfile.to_str().unwrap();
+    let mut topology = std::process::Command::new(env!("CARGO_BIN_EXE_pomar"));
+    topology.args(["topology", "--from", machines, "--hostfile", hostfile]);
+    let found = topology.output().unwrap();
+    assert!(place.path("hosts.json").exists(), "{}", String::from_utf8_lossy(&found.stderr));
+    let text = lines(&mut place.launch(&["--hostfile", hostfile, "--dry-run", "--", "./prog"])).join("\n");
+    assert_contains(&text, &["backend jaccl-ring, 4 ranks on 4 hosts", "  variable   MLX_JACCL_RING=1"]);
+}

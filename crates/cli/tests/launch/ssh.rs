@@ -1,8 +1,8 @@
 //! Ranks on other machines, by a stand-in for ssh that runs what it is given here, in a session of its own, as sshd
 //! does.
 
-use crate::common::{Place, Running, assert_contains, failure, gone, kill, lines, runs};
-use std::{path::PathBuf, process::Command, time::Duration};
+use crate::common::{Place, Running, assert_contains, failure, gone, kill_all, lines, runs};
+use std::{collections::BTreeSet, path::PathBuf, process::Command, time::Duration};
 
 /// The last argument is the command, the one before it the host. Host "gone" is not there. A host may have programs
 /// of its own in `bin/HOST`. Its shell greets.
@@ -46,17 +46,14 @@ impl Place {
 const HERE: &str = "127.0.0.1";
 const THREE: [&str; 3] = [HERE; 3];
 
-/// Processes of stand-ins: their script is `stand-in`, and this appears in what they run.
+/// Process groups, with a minus, of the stand-ins that were given this part of a command.
 fn stand_ins(place: &Place, part: &str) -> Vec<i64> {
-    let listed = Command::new("ps").args(["ax", "-o", "pgid=,args="]).output().unwrap();
+    let listed = Command::new("ps").args(["ax", "-o", "pgid=,args="]).output().unwrap().stdout;
+    let listed = String::from_utf8_lossy(&listed).into_owned();
     let script = place.path("stand-in").to_str().unwrap().to_owned();
-    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
-    let ours = text.lines().filter(|line| line.contains(&script) && line.contains(part));
-    let groups = ours.filter_map(|line| line.split_whitespace().next()?.parse().ok());
-    let mut groups: Vec<i64> = groups.filter(|group| *group > 1).collect();
-    // ps cannot show where one process's lines end: the launcher names the stand-in too, but runs no script of ours.
-    groups.dedup();
-    groups
+    let ours = listed.lines().filter(|line| line.contains(&script) && line.contains(part));
+    let groups = ours.filter_map(|line| line.split_whitespace().next()?.parse::<i64>().ok());
+    groups.map(|group| -group).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 #[test]
@@ -116,7 +113,7 @@ fn losing_one_connection_ends_the_launch_and_that_rank() {
     // The connection of rank 1, not its guard's.
     let groups = stand_ins(&place, " b exec sh -c 'if");
     assert_eq!(groups.len(), 1, "{groups:?}");
-    kill("KILL", -groups[0]);
+    kill_all(&groups);
     let said = launch.said();
     assert_contains(&said.err, &["rank 1 on host b was killed by signal 9"]);
     assert!(gone(&pids, Duration::from_secs(1)), "orphans among {pids:?}");
@@ -131,10 +128,10 @@ fn losing_everything_at_once_leaves_no_orphan() {
     let launch = Running::start(&mut place.over_ssh(&THREE, &[], script));
     let pids = ["rank.0", "rank.1", "rank.2"].map(|file| place.pid(file));
     assert!(pids.iter().all(|pid| runs(*pid)));
-    launch.signal("KILL");
-    for group in stand_ins(&place, "exec sh -c") {
-        kill("KILL", -group);
-    }
+    let mut all = stand_ins(&place, "exec sh -c");
+    assert_eq!(all.len(), 6, "one for each guard and each rank");
+    all.push(launch.0.id().into());
+    kill_all(&all);
     assert!(gone(&pids, Duration::from_secs(8)), "orphans among {pids:?}");
     place.assert_clean();
 }

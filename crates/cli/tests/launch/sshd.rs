@@ -1,7 +1,7 @@
 //! Ranks behind a real sshd on a loopback port.
 
 use crate::common::{
-    Place, Running, assert_contains, failure, free_ports, gone, kill, lines, need, wait_for,
+    Place, Running, assert_contains, failure, free_ports, gone, kill_all, lines, need, wait_for,
 };
 use std::{
     net::TcpStream,
@@ -115,7 +115,7 @@ fn a_killed_launcher_and_a_lost_connection_leave_no_orphan_there() {
     let clients = clients.lines().filter(|line| line.contains(&config) && line.contains("ssh -F"));
     let clients: Vec<i64> = clients.filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect();
     assert_eq!(clients.len(), 4, "one for each guard and each rank");
-    clients.iter().for_each(|client| kill("KILL", *client));
+    kill_all(&clients);
     let said = launch.said();
     assert!(!said.status.success());
     assert!(gone(&pids, Duration::from_secs(8)), "orphans among {pids:?}");
