@@ -2,7 +2,7 @@
 //!
 //! What it is for: MLX scripts over TCP, RDMA or NCCL, MPI programs and pomar's own groups each want their ranks
 //! started with other variables, files and ports. [`Plan::new`] works all of that out from a [`Job`] and a few
-//! [`Facts`] without touching anything; [`run`] then does it. What it must never know: models, tensors, or what the
+//! [`Facts`] without touching anything; [`run()`] then does it. What it must never know: models, tensors, or what the
 //! ranks say to each other.
 //!
 //! ```
