@@ -27,7 +27,7 @@ mod process;
 mod slot;
 
 use crate::{
-    BufferMut, CommError, GroupOptions,
+    BufferMut, CommError, Group, GroupOptions,
     mesh::{Channel, Exchange, PIECE_BYTES},
     record::Stream,
     reduce::Reduce,
@@ -156,11 +156,12 @@ impl MpiGroup {
         while let Some(silent) = self.shared.links.iter().find(|link| link.heard() == 0) {
             self.verdict()?;
             if started.elapsed() >= within {
-                self.shared.process.expect_trouble();
+                self.shared.process.wait_at_end(Some(within));
                 return Err(CommError::DidNotJoin { missing: silent.peer, after: within });
             }
             thread::sleep(Duration::from_millis(1));
         }
+        self.shared.process.wait_at_end(None);
         Ok(())
     }
 }
@@ -258,7 +259,7 @@ impl Drop for MpiGroup {
             let _ = attending.join();
         }
         if !self.shared.close().unwrap_or(false) {
-            self.shared.process.expect_trouble();
+            self.shared.process.wait_at_end(Some(self.deadline()));
         }
     }
 }

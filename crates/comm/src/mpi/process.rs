@@ -5,9 +5,10 @@
 //! not with the last group.
 //!
 //! **The end.** MPI_Finalize waits for all ranks, and a launcher takes a rank that ends without it for a crash and ends
-//! the others. Both are right: after groups that ended well, a rank that is done waits for those that still work, as
-//! every MPI program does. After a group that failed, some rank may never come; then the wait is limited, and
-//! a rank that ends without MPI_Finalize makes the launcher clean up.
+//! the others. Both are right: when all has gone well, a rank that is done waits for those that still work, as in every
+//! MPI program. When the last group failed, some rank may never come. Then the wait is limited to what a call of that
+//! group might have waited, which leaves the others time to end in their own way; a rank that gives up makes the
+//! launcher clean up.
 
 use super::{
     api::{Api, MpiError, World},
@@ -20,17 +21,14 @@ use std::{
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{
-            AtomicBool, AtomicI32,
-            Ordering::{AcqRel, Acquire, Release},
+            AtomicI32,
+            Ordering::{AcqRel, Acquire},
         },
         mpsc::{self, RecvTimeoutError, SyncSender},
     },
     thread,
     time::Duration,
 };
-
-/// How long the end of the process waits for MPI_Finalize after a group that failed.
-const FINALIZE_WITHIN: Duration = Duration::from_secs(2);
 
 /// The keeper looks up so often while it has nothing to do.
 const KEEPER_NAP: Duration = Duration::from_secs(3600);
@@ -50,8 +48,8 @@ pub(super) struct Process {
     pub(super) version: String,
     inner: Mutex<Inner>,
     next_tag: AtomicI32,
-    /// A group failed, so the end may not wait for ever.
-    troubled: AtomicBool,
+    /// How long the end may wait for other ranks; for ever when there is no reason to doubt that they come.
+    patience: Mutex<Option<Duration>>,
     exiting: Stop,
     finalized: Mutex<bool>,
     changed: Condvar,
@@ -112,15 +110,16 @@ impl Process {
         })
     }
 
-    /// Takes note that a group ended badly: the end of the process will not wait for ever.
-    pub(super) fn expect_trouble(&self) {
-        self.troubled.store(true, Release);
+    /// Sets how long the end of the process waits for the other ranks: for ever after all have been seen alive, else for
+    /// some time.
+    pub(super) fn wait_at_end(&self, limit: Option<Duration>) {
+        *lock(&self.patience) = limit;
     }
 
-    /// Lets the keeper end MPI and waits for that, for ever only if nothing has gone wrong.
+    /// Lets the keeper end MPI and waits for that.
     fn finish(&self) {
         self.exiting.stop();
-        let limit = if self.troubled.load(Acquire) { FINALIZE_WITHIN } else { Duration::MAX };
+        let limit = lock(&self.patience).unwrap_or(Duration::MAX);
         let finalized = lock(&self.finalized);
         let waited = self.changed.wait_timeout_while(finalized, limit, |finalized| !*finalized);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
@@ -168,7 +167,7 @@ fn keep(loaded: Loaded, tell: &SyncSender<Result<Arc<Process>, String>>) {
         version,
         inner: Mutex::new(Inner { api, ended: false }),
         next_tag: AtomicI32::new(1),
-        troubled: AtomicBool::new(false),
+        patience: Mutex::new(None),
         exiting: Stop::default(),
         finalized: Mutex::new(false),
         changed: Condvar::new(),
