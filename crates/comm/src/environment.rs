@@ -209,6 +209,8 @@ mod tests {
         assert_eq!(refusal(&[("POMAR_RANK", "0"), ("POMAR_SIZE", "1")]), "a group of 1");
     }
 
+    const KEY: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
     #[test]
     fn each_wrong_variable_is_named() {
         let base = [("POMAR_RANK", "0"), ("POMAR_SIZE", "2")];
@@ -228,6 +230,16 @@ mod tests {
                 &[("POMAR_ADDRESSES", "[[\"127.0.0.1:1\"],[\"127.0.0.1:2\"]]"), ("POMAR_KEY", "12")],
                 "POMAR_KEY: it must have 64",
             ),
+            (&[("POMAR_ADDRESSES", "[[\"fe80::1\"],[]]")], "say which interface of this machine leads to it"),
+            (
+                &[
+                    ("POMAR_ADDRESSES", "[[],[]]"),
+                    ("POMAR_KEY", KEY),
+                    ("POMAR_PLAIN_NETWORKS", "10.7.0.0/24, 10"),
+                ],
+                "POMAR_PLAIN_NETWORKS: \"10\" is not a range",
+            ),
+            (&[("POMAR_ADDRESSES", "[[],[]]"), ("POMAR_KEY", KEY)], "there is no address to listen at"),
         ] {
             let error = with(variables);
             assert!(error.contains(words), "{variables:?}: {error}");

@@ -130,7 +130,7 @@ impl TcpGroup {
         let plan = Plan::new(rank, addresses, key, (&options.plain_networks, options.join_deadline))?;
         let connections = connect_all(&plan, &listener.listeners)?;
 
-        let common = Arc::<Common>::default();
+        let common = Arc::new(Common::new(seat.rank));
         let mut peers = Vec::with_capacity(seat.size);
         let mut channels = Vec::with_capacity(seat.size);
         for (peer, proved) in connections.into_iter().enumerate() {
@@ -142,6 +142,12 @@ impl TcpGroup {
         let mut group = Self { seat, common, peers, collective, threads: Vec::new() };
         group.start_threads(options.dead_after)?;
         Ok(group)
+    }
+
+    /// Whether the connection to `peer` is encrypted; false for a rank that has none.
+    #[must_use]
+    pub fn is_sealed(&self, peer: usize) -> bool {
+        self.peers.get(peer).and_then(Option::as_ref).is_some_and(|peer| peer.link.is_sealed())
     }
 
     /// The connections, in the order of the peers.

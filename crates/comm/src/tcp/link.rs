@@ -52,6 +52,8 @@ const LEAVE_ALONE: Duration = Duration::from_micros(500);
 /// What all connections of a group have in common.
 #[derive(Debug, Default)]
 pub(super) struct Common {
+    /// This rank.
+    rank: usize,
     pub(super) verdict: VerdictCell,
     pub(super) bell: Bell,
     pub(super) stop: crate::stop::Stop,
@@ -60,6 +62,10 @@ pub(super) struct Common {
 }
 
 impl Common {
+    pub(super) fn new(rank: usize) -> Self {
+        Self { rank, ..Self::default() }
+    }
+
     /// Ends the group on this rank; the heartbeat thread tells the others at once.
     pub(super) fn end(&self, verdict: Verdict) {
         if self.verdict.set(verdict) {
@@ -121,6 +127,18 @@ enum Nonsense {
     Frame(#[from] FrameError),
 }
 
+impl Nonsense {
+    /// Whose fault it is: a frame that opened comes from the peer itself, a record that does not open may have been
+    /// changed by anybody.
+    fn verdict(&self, rank: usize) -> Verdict {
+        let what = self.to_string();
+        match self {
+            Self::Seal(_) => Verdict::LinkFailed { rank, what },
+            Self::Frame(_) => Verdict::Broken { rank, what },
+        }
+    }
+}
+
 impl Inlet {
     fn new(sorter: Sorter, opener: Option<Opener>) -> Self {
         let buffer = vec![0; READ_BYTES].into_boxed_slice();
@@ -152,6 +170,7 @@ impl Inlet {
 /// Sorts what the decoder finds.
 #[derive(Debug)]
 pub(super) struct Sorter {
+    peer: usize,
     rings: [Writer; CHANNELS],
     news: Arc<News>,
     common: Arc<Common>,
@@ -159,10 +178,15 @@ pub(super) struct Sorter {
 
 impl Sorter {
     /// A sorter and the readers of its channels.
-    pub(super) fn new(window: usize, news: Arc<News>, common: Arc<Common>) -> (Self, [Reader; CHANNELS]) {
+    pub(super) fn new(
+        peer: usize,
+        window: usize,
+        news: Arc<News>,
+        common: Arc<Common>,
+    ) -> (Self, [Reader; CHANNELS]) {
         let (first_in, first_out) = heap_ring(window);
         let (second_in, second_out) = heap_ring(window);
-        (Self { rings: [first_in, second_in], news, common }, [first_out, second_out])
+        (Self { peer, rings: [first_in, second_in], news, common }, [first_out, second_out])
     }
 }
 
@@ -179,7 +203,13 @@ impl Listener for Sorter {
     }
 
     fn verdict(&mut self, verdict: Verdict) {
-        self.common.end(verdict);
+        self.common.end(match verdict {
+            // A link has two ends: the peer names this one.
+            Verdict::LinkFailed { rank, what } if rank == self.common.rank => {
+                Verdict::LinkFailed { rank: self.peer, what }
+            }
+            other => other,
+        });
     }
 
     fn announced(&mut self, total: u64) {
@@ -201,7 +231,7 @@ impl Link {
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
         let news = Arc::new(News::default());
-        let (sorter, readers) = Sorter::new(WINDOW, Arc::clone(&news), Arc::clone(common));
+        let (sorter, readers) = Sorter::new(peer, WINDOW, Arc::clone(&news), Arc::clone(common));
         let (sealer, opener) = keys.map(seal_with).unzip();
         let link = Self {
             peer,
@@ -214,6 +244,11 @@ impl Link {
             sent_elsewhere: AtomicU64::new(0),
         };
         Ok((Arc::new(link), readers))
+    }
+
+    /// True when what goes over the connection is encrypted.
+    pub(super) fn is_sealed(&self) -> bool {
+        lock(&self.outgoing).is_sealed()
     }
 
     /// True after the peer's farewell.
@@ -282,7 +317,7 @@ impl Link {
                         self.common.bell.ring();
                         return true;
                     }
-                    Err(error) => Some(Verdict::Broken { rank: self.peer, what: error.to_string() }),
+                    Err(error) => Some(error.verdict(self.peer)),
                 }
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
@@ -466,7 +501,7 @@ impl Source for TcpSource {
 pub fn fuzz_frames(bytes: &[u8], step: usize) -> Result<(), FrameError> {
     const SMALL_WINDOW: usize = 4096;
     let common = Arc::new(Common::default());
-    let (mut sorter, mut readers) = Sorter::new(SMALL_WINDOW, Arc::default(), common);
+    let (mut sorter, mut readers) = Sorter::new(0, SMALL_WINDOW, Arc::default(), common);
     let mut decoder = Decoder::new();
     let mut drained = [0; SMALL_WINDOW];
     for piece in bytes.chunks(step.max(1)) {

@@ -47,6 +47,10 @@ impl Outgoing {
         Self { sealer, backlog, broken: false, told_verdict: false }
     }
 
+    pub(super) fn is_sealed(&self) -> bool {
+        self.sealer.is_some()
+    }
+
     /// True when no control frame waits.
     pub(super) fn is_idle(&self) -> bool {
         self.backlog.is_empty()

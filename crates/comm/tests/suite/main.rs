@@ -4,6 +4,8 @@ mod checks;
 mod collectives;
 mod common;
 mod hostile;
+#[cfg(target_os = "linux")]
+mod networks;
 mod point_to_point;
 mod processes;
 mod ring;
