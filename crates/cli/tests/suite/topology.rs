@@ -62,6 +62,30 @@ fn json_dot_and_hostfiles_are_for_programs() {
 }
 
 #[test]
+fn pomar_launch_reads_the_hostfiles() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hosts.json");
+    let file = file.to_str().unwrap();
+    let scenarios = [
+        ("pair-two-cables", "jaccl", r#"[[null,["rdma_en2","rdma_en3"]],[["rdma_en3","rdma_en2"],null]]"#),
+        ("ring", "jaccl-ring", r#"[[null,"rdma_en2",null,"rdma_en3"],["rdma_en2",null,"rdma_en3",null],"#),
+        ("thunderbolt-4", "ring", r#"[["10.73.0.13:32323"],["10.73.0.2:32324"],["10.73.0.6:32325"]]"#),
+    ];
+    for (scenario, backend, matrix) in scenarios {
+        for form in ["object", "list"] {
+            let from = recording(scenario);
+            let arguments = ["topology", "--from", &from, "--hostfile", file, "--hostfile-form", form];
+            output(&mut pomar(&arguments));
+            // The list form has no place for the backend.
+            let backend = if form == "list" { &["--backend", backend][..] } else { &[] };
+            let mut launch = pomar(&["launch", "--hostfile", file, "--dry-run"]);
+            let plan = output(launch.args(backend).args(["--", "prog"]));
+            assert!(plan.contains(matrix), "{scenario} {form}: {plan}");
+        }
+    }
+}
+
+#[test]
 fn errors_name_what_is_missing() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("hosts.json");
