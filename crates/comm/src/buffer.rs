@@ -36,7 +36,8 @@ impl DType {
 
 /// The caller's elements, to be replaced in place by the reduced ones.
 ///
-/// Made with `.into()` from a mutable slice of any of the six types.
+/// Made with `.into()` from a mutable slice of any of the six types. Sums of floats are as described here on all transports
+/// but [`ring`](crate::ring), which keeps MLX's order and rounds halves at every hop.
 #[derive(Debug)]
 pub enum BufferMut<'a> {
     /// 64-bit integers; sums wrap.

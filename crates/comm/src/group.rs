@@ -29,13 +29,14 @@ pub trait Group: Send + Sync {
     fn set_deadline(&self, deadline: Duration);
 
     /// Replaces `data` by its element-wise sum over all ranks. Every rank gets the same bits: integers wrap, floats
-    /// are added in rank order.
+    /// are added in the transport's one documented order: rank order, but for [`ring`](crate::ring), which has MLX's.
     ///
     /// # Errors
     /// Any [`CommError`] about peers; the contents of `data` are then unspecified and the group is spent.
     fn all_sum(&self, data: BufferMut<'_>) -> Result<(), CommError>;
 
-    /// Replaces `data` by its element-wise maximum over all ranks. A NaN on any rank wins.
+    /// Replaces `data` by its element-wise maximum over all ranks. A NaN on any rank wins, but on a
+    /// [`ring`](crate::ring), which compares as MLX does.
     ///
     /// # Errors
     /// As [`Group::all_sum`].

@@ -162,14 +162,13 @@ impl RingGroup {
     ) -> Result<(), CommError> {
         let desks = [&self.to_right, &self.to_left, &self.from_right, &self.from_left];
         let _alone = desks.map(lock);
-        let drive = self.drive(self.deadline());
-        match self.run(&drive, &self.collective, tasks, load) {
-            // The other ranks cannot know that this one gave up.
-            Err(Halt::Late { side, .. }) => {
-                Err(self.halted(op, drive.within, Halt::Late { side, begun: true }))
-            }
-            other => other.map_err(|halt| self.halted(op, drive.within, halt)),
-        }
+        let within = self.deadline();
+        let done = self.run(&self.drive(within), &self.collective, tasks, load);
+        done.map_err(|halt| match halt {
+            // The other ranks cannot know that this one gave up, so nobody may go on, even if no byte has moved.
+            Halt::Late { side, .. } => self.halted(op, within, Halt::Late { side, begun: true }),
+            halt => self.halted(op, within, halt),
+        })
     }
 
     fn drive(&self, within: Duration) -> Drive<'_> {
@@ -186,9 +185,7 @@ impl RingGroup {
     ) -> Result<(), Halt> {
         let mut desk = lock(desk);
         // After the wait for the desk: the call before may have ended the group.
-        if self.verdict.get().is_some() {
-            return Err(Halt::Over);
-        }
+        self.verdict.check().map_err(Halt::Over)?;
         let Desk { lanes, scratch } = &mut *desk;
         lanes.clear();
         lanes.extend(tasks.map(Lane::new));
@@ -205,7 +202,7 @@ impl RingGroup {
     /// Ends the group where the call's end must, and says what the caller is told.
     fn halted(&self, op: Op, within: Duration, halt: Halt) -> CommError {
         let (side, what) = match halt {
-            Halt::Over => return self.over(),
+            Halt::Over(error) => return error,
             Halt::Late { side, begun } => {
                 let waiting_for = self.neighbour(side);
                 let error = CommError::Timeout { op: op.name(), after: within, waiting_for };
@@ -229,20 +226,17 @@ impl RingGroup {
                 }
             }
         };
-        if self.verdict.set(Verdict::Dead { rank: self.neighbour(side), what }) {
+        let verdict = Verdict::Dead { rank: self.neighbour(side), what };
+        let error = verdict.to_error();
+        if self.verdict.set(verdict) {
             if self.ring.size > 2 {
                 thread::sleep(FAREWELL);
             }
             self.ports.shut();
+            return error;
         }
-        self.over()
-    }
-
-    /// The first reason for the group's end.
-    fn over(&self) -> CommError {
-        let verdict = self.verdict.get().cloned();
-        let unknown = || Verdict::Aborted { by: self.ring.rank, reason: "the group is over".into() };
-        verdict.unwrap_or_else(unknown).to_error()
+        // The first reason stays: this end may be no more than the echo of an abort here.
+        self.verdict.check().err().unwrap_or(error)
     }
 
     fn end(&self, verdict: Verdict) {

@@ -10,7 +10,7 @@ use super::{
     lane::{Incoming, Lane},
     ports::{Polled, Port, Ports, Side},
 };
-use crate::{BufferMut, reduce::Reduce, verdict::VerdictCell};
+use crate::{BufferMut, CommError, reduce::Reduce, verdict::VerdictCell};
 use std::{
     hint::spin_loop,
     io::{self, ErrorKind, Read, Write},
@@ -73,8 +73,8 @@ impl Load<'_> {
 /// Why a call stopped before its end.
 #[derive(Debug)]
 pub(super) enum Halt {
-    /// The group has been ended; its verdict says why.
-    Over,
+    /// The group has been ended, for this reason.
+    Over(CommError),
     /// A connection ended or broke.
     Ended { port: Port, what: String },
     /// A neighbour closed its connection and nothing has come from the other one since.
@@ -196,8 +196,12 @@ impl Drive<'_> {
 
     /// Waits for a moment, or ends the call.
     fn wait(&self, lanes: &[Lane], waiting: &mut Waiting) -> Result<(), Halt> {
-        self.check()?;
+        self.verdict.check().map_err(Halt::Over)?;
         let now = Instant::now();
+        let left = self.within.saturating_sub(now - waiting.started);
+        if left.is_zero() {
+            return Err(Halt::Late { side: due_from(lanes), begun: waiting.begun });
+        }
         let begin = || Idle { since: now, spin: self.eagerness.spin(), slept: false };
         let idle = waiting.idle.get_or_insert_with(begin);
         if now - idle.since < idle.spin {
@@ -205,10 +209,6 @@ impl Drive<'_> {
             return Ok(());
         }
         idle.slept = true;
-        let left = self.within.saturating_sub(now - waiting.started);
-        if left.is_zero() {
-            return Err(Halt::Late { side: due_from(lanes), begun: waiting.begun });
-        }
         let mut polled = Polled::default();
         for lane in lanes {
             if lane.to_receive().is_some() {
@@ -232,10 +232,6 @@ impl Drive<'_> {
             Some(_) => self.eagerness.paid(),
             None => {}
         }
-    }
-
-    fn check(&self) -> Result<(), Halt> {
-        if self.verdict.get().is_some() { Err(Halt::Over) } else { Ok(()) }
     }
 
     /// A neighbour that closes its connection may have left in good order, with everything sent that this call needs; then
