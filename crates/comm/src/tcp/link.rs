@@ -52,6 +52,8 @@ const LEAVE_ALONE: Duration = Duration::from_micros(500);
 /// What all connections of a group have in common.
 #[derive(Debug, Default)]
 pub(super) struct Common {
+    /// This rank.
+    pub(super) rank: usize,
     pub(super) verdict: VerdictCell,
     pub(super) bell: Bell,
     pub(super) stop: crate::stop::Stop,
@@ -60,6 +62,10 @@ pub(super) struct Common {
 }
 
 impl Common {
+    pub(super) fn new(rank: usize) -> Self {
+        Self { rank, ..Self::default() }
+    }
+
     /// Ends the group on this rank; the heartbeat thread tells the others at once.
     pub(super) fn end(&self, verdict: Verdict) {
         if self.verdict.set(verdict) {
@@ -152,6 +158,7 @@ impl Inlet {
 /// Sorts what the decoder finds.
 #[derive(Debug)]
 pub(super) struct Sorter {
+    peer: usize,
     rings: [Writer; CHANNELS],
     news: Arc<News>,
     common: Arc<Common>,
@@ -159,10 +166,15 @@ pub(super) struct Sorter {
 
 impl Sorter {
     /// A sorter and the readers of its channels.
-    pub(super) fn new(window: usize, news: Arc<News>, common: Arc<Common>) -> (Self, [Reader; CHANNELS]) {
+    pub(super) fn new(
+        peer: usize,
+        window: usize,
+        news: Arc<News>,
+        common: Arc<Common>,
+    ) -> (Self, [Reader; CHANNELS]) {
         let (first_in, first_out) = heap_ring(window);
         let (second_in, second_out) = heap_ring(window);
-        (Self { rings: [first_in, second_in], news, common }, [first_out, second_out])
+        (Self { peer, rings: [first_in, second_in], news, common }, [first_out, second_out])
     }
 }
 
@@ -179,7 +191,7 @@ impl Listener for Sorter {
     }
 
     fn verdict(&mut self, verdict: Verdict) {
-        self.common.end(verdict);
+        self.common.end(verdict.heard_from(self.peer, self.common.rank));
     }
 
     fn announced(&mut self, total: u64) {
@@ -201,7 +213,7 @@ impl Link {
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
         let news = Arc::new(News::default());
-        let (sorter, readers) = Sorter::new(WINDOW, Arc::clone(&news), Arc::clone(common));
+        let (sorter, readers) = Sorter::new(peer, WINDOW, Arc::clone(&news), Arc::clone(common));
         let (sealer, opener) = keys.map(seal_with).unzip();
         let link = Self {
             peer,
@@ -226,9 +238,16 @@ impl Link {
         self.news.heard.load(Relaxed)
     }
 
-    /// Ends the group.
-    pub(crate) fn end(&self, verdict: Verdict) {
+    /// This rank.
+    pub(crate) fn own(&self) -> usize {
+        self.common.rank
+    }
+
+    /// Ends the group, unless it has ended before; gives the error that it has ended with.
+    pub(crate) fn end(&self, verdict: Verdict) -> CommError {
+        let error = verdict.to_error();
         self.common.end(verdict);
+        self.common.verdict.get().map_or(error, Verdict::to_error)
     }
 
     /// Counts a message that goes to the peer by another way. Call before it is sent.
@@ -466,7 +485,7 @@ impl Source for TcpSource {
 pub fn fuzz_frames(bytes: &[u8], step: usize) -> Result<(), FrameError> {
     const SMALL_WINDOW: usize = 4096;
     let common = Arc::new(Common::default());
-    let (mut sorter, mut readers) = Sorter::new(SMALL_WINDOW, Arc::default(), common);
+    let (mut sorter, mut readers) = Sorter::new(1, SMALL_WINDOW, Arc::default(), common);
     let mut decoder = Decoder::new();
     let mut drained = [0; SMALL_WINDOW];
     for piece in bytes.chunks(step.max(1)) {
