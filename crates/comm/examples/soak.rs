@@ -2,12 +2,16 @@
 //!
 //! Joins the group that the environment describes and makes `--rounds` calls that are drawn, with all sizes and element
 //! types, from `--seed`: the same on all ranks, so that each knows what must come. It stops at the first error, prints it
-//! after the word ENDED, and exits with status 1; after a wrong answer it exits with status 2.
+//! after the word ENDED, and exits with status 1; after a wrong answer it says WRONG and exits with status 2.
 //!
 //!     POMAR_RANK=0 POMAR_SIZE=1 cargo run --release -p pomar-comm --example soak -- --rounds 1000 --seed 7
 //!
-//! Further words: `--most BYTES` bounds the sizes (64 MiB by default), `--differ RANK` has one rank make another call
-//! than the others in the last round, `--abort RANK` has one rank abort from a second thread half way.
+//! | word | meaning |
+//! | --- | --- |
+//! | `--least BYTES`, `--most BYTES` | bounds of the sizes; 1 and 64 MiB |
+//! | `--differ RANK` | in the last round, this rank makes another call than the others, or one with another size |
+//! | `--abort RANK` | this rank aborts, from a second thread, in round `--at` (half way) |
+//! | `--deadline-ms`, `--join-ms` | how long a call, and joining, may wait; 30 s |
 
 use half::{bf16, f16};
 use pomar_comm::{BufferMut, CommError, Group, GroupOptions, from_env};
@@ -21,14 +25,26 @@ use std::{
 struct Settings {
     rounds: u64,
     seed: u64,
+    least: usize,
     most: usize,
     differ: Option<usize>,
     abort: Option<usize>,
+    at: Option<u64>,
+    group: GroupOptions,
 }
 
 impl Settings {
     fn read() -> Result<Self, String> {
-        let mut settings = Self { rounds: 100, seed: 1, most: 64 << 20, differ: None, abort: None };
+        let mut settings = Self {
+            rounds: 100,
+            seed: 1,
+            least: 1,
+            most: 64 << 20,
+            differ: None,
+            abort: None,
+            at: None,
+            group: GroupOptions::default(),
+        };
         let mut words = std::env::args().skip(1);
         while let Some(name) = words.next() {
             let text = words.next().ok_or_else(|| format!("{name} needs a number"))?;
@@ -36,9 +52,13 @@ impl Settings {
             match &name[..] {
                 "--rounds" => settings.rounds = number,
                 "--seed" => settings.seed = number,
+                "--least" => settings.least = number as usize,
                 "--most" => settings.most = (number as usize).max(1),
                 "--differ" => settings.differ = Some(number as usize),
                 "--abort" => settings.abort = Some(number as usize),
+                "--at" => settings.at = Some(number),
+                "--deadline-ms" => settings.group.deadline = Duration::from_millis(number),
+                "--join-ms" => settings.group.join_deadline = Duration::from_millis(number),
                 other => return Err(format!("unknown option {other}")),
             }
         }
@@ -90,7 +110,8 @@ fn main() -> ExitCode {
             return ExitCode::from(64);
         }
     };
-    let group: Arc<dyn Group> = match from_env(GroupOptions::default()) {
+    println!("STARTED process {}", std::process::id());
+    let group: Arc<dyn Group> = match from_env(settings.group.clone()) {
         Ok(group) => group.into(),
         Err(error) => {
             println!("NOT JOINED {error}");
@@ -118,25 +139,37 @@ fn main() -> ExitCode {
 fn soak(group: &Arc<dyn Group>, settings: &Settings) -> Result<(), Trouble> {
     let mut random = Random(settings.seed);
     for round in 0..settings.rounds {
-        if settings.abort == Some(group.rank()) && round == settings.rounds / 2 {
+        if settings.abort == Some(group.rank()) && round == settings.at.unwrap_or(settings.rounds / 2) {
             let group = Arc::clone(group);
             std::thread::spawn(move || {
                 std::thread::sleep(Duration::from_millis(3));
+                println!("ABORTS");
                 group.abort("soak was told to");
             });
         }
-        let differs = settings.differ == Some(group.rank()) && round + 1 == settings.rounds;
-        one_round(&**group, &mut random, settings.most, differs)?;
+        let last = round + 1 == settings.rounds;
+        let differs = settings.differ.filter(|_| last).map(|rank| rank == group.rank());
+        one_round(&**group, &mut random, settings, differs)?;
     }
     Ok(())
 }
 
-fn one_round(group: &dyn Group, random: &mut Random, most: usize, differs: bool) -> Result<(), Trouble> {
-    let (call, size, seed) = (random.below(12), random.size(most), random.next());
-    if differs {
-        let mut other = vec![0_u8; size + 1];
-        // Whatever the others call, it is not a broadcast from the last rank of one byte more.
-        return Ok(group.broadcast(group.size() - 1, &mut other)?);
+/// One call; `differs` says in the last round whether this is the rank that makes another one.
+fn one_round(
+    group: &dyn Group,
+    random: &mut Random,
+    settings: &Settings,
+    differs: Option<bool>,
+) -> Result<(), Trouble> {
+    let (call, seed) = (random.below(12), random.next());
+    let size = random.size(settings.most).max(settings.least);
+    match differs {
+        None => {}
+        // A collective, because only those meet all ranks;
+        Some(false) => return reduce::<i32>(group, size, seed),
+        // this rank makes another one, or the same with another size.
+        Some(true) if seed & 1 == 0 => return broadcast(group, size, seed),
+        Some(true) => return reduce::<i32>(group, 2 * size + 4, seed),
     }
     match call {
         0 => reduce::<i64>(group, size, seed),
@@ -167,6 +200,10 @@ elements!(
     f16: |n| f16::from_f32(n as f32), bf16: |n| bf16::from_f32(n as f32),
 );
 
+/// What a rank brings repeats after this many elements. A prime, so that it shows when bytes end up in a wrong place,
+/// and short, so that checking costs little.
+const PERIOD: usize = 4093;
+
 /// The number that `rank` brings at `index`, 0 to 7.
 fn number(seed: u64, rank: usize, index: usize) -> u64 {
     let mixed = seed
@@ -175,49 +212,63 @@ fn number(seed: u64, rank: usize, index: usize) -> u64 {
     (mixed ^ mixed >> 29) & 7
 }
 
+/// The elements of one period.
+fn pattern<T>(element: impl Fn(usize) -> T) -> Vec<T> {
+    (0..PERIOD).map(element).collect()
+}
+
+fn repeated<T: Copy>(pattern: &[T], length: usize) -> Vec<T> {
+    let mut data = pattern.repeat(length.div_ceil(PERIOD));
+    data.truncate(length);
+    data
+}
+
+fn check<T: PartialEq + Debug>(got: &[T], pattern: &[T]) -> Result<(), Trouble> {
+    let Some(period) = got.chunks(PERIOD).position(|chunk| *chunk != pattern[..chunk.len()]) else {
+        return Ok(());
+    };
+    let (length, start) = (got.len(), period * PERIOD);
+    let place = got[start..].iter().zip(pattern).position(|(got, wanted)| got != wanted).unwrap_or(0);
+    let (got, wanted) = (&got[start + place], &pattern[place]);
+    Err(Trouble::Wrong(format!("{got:?} instead of {wanted:?} at {} of {length}", start + place)))
+}
+
 fn reduce<T: Element>(group: &dyn Group, bytes: usize, seed: u64) -> Result<(), Trouble>
 where
     for<'a> BufferMut<'a>: From<&'a mut [T]>,
 {
     let length = (bytes / size_of::<T>()).max(1);
-    let mut data: Vec<T> = (0..length).map(|i| T::small(number(seed, group.rank(), i))).collect();
+    let mut data = repeated(&pattern(|index| T::small(number(seed, group.rank(), index))), length);
     let sum = seed & 8 == 0;
     if sum {
         group.all_sum(data.as_mut_slice().into())?
     } else {
         group.all_max(data.as_mut_slice().into())?
     };
-    for (index, got) in data.iter().enumerate() {
+    let joined = |index| {
         let numbers = (0..group.size()).map(|rank| number(seed, rank, index));
-        let wanted = T::small(if sum { numbers.sum() } else { numbers.max().unwrap_or(0) });
-        if *got != wanted {
-            return Err(Trouble::Wrong(format!("{got:?} instead of {wanted:?} at {index} of {length}")));
-        }
-    }
-    Ok(())
+        T::small(if sum { numbers.sum() } else { numbers.max().unwrap_or(0) })
+    };
+    check(&data, &pattern(joined))
 }
 
-fn bytes_of(seed: u64, rank: usize, length: usize) -> impl Iterator<Item = u8> {
-    (0..length).map(move |index| (number(seed, rank, index) * 31 + index as u64) as u8)
-}
-
-fn check(got: &[u8], wanted: impl Iterator<Item = u8>) -> Result<(), Trouble> {
-    if got.iter().copied().eq(wanted) { Ok(()) } else { Err(Trouble::Wrong(format!("{} bytes", got.len()))) }
+fn bytes_of(seed: u64, rank: usize) -> Vec<u8> {
+    pattern(|index| (number(seed, rank, index) * 31 + index as u64) as u8)
 }
 
 fn gather(group: &dyn Group, bytes: usize, seed: u64) -> Result<(), Trouble> {
     let length = bytes.div_ceil(group.size());
-    let mine: Vec<u8> = bytes_of(seed, group.rank(), length).collect();
+    let mine = repeated(&bytes_of(seed, group.rank()), length);
     let mut all = vec![0; length * group.size()];
     group.all_gather(&mine, &mut all)?;
-    check(&all, (0..group.size()).flat_map(|rank| bytes_of(seed, rank, length)))
+    all.chunks(length).enumerate().try_for_each(|(rank, part)| check(part, &bytes_of(seed, rank)))
 }
 
 fn broadcast(group: &dyn Group, bytes: usize, seed: u64) -> Result<(), Trouble> {
     let root = (seed >> 8) as usize % group.size();
-    let mut data: Vec<u8> = bytes_of(seed, group.rank(), bytes).collect();
+    let mut data = repeated(&bytes_of(seed, group.rank()), bytes);
     group.broadcast(root, &mut data)?;
-    check(&data, bytes_of(seed, root, bytes))
+    check(&data, &bytes_of(seed, root))
 }
 
 /// Everyone sends to its right neighbour and receives from its left one; even ranks send first, so that nobody waits in
@@ -228,7 +279,7 @@ fn to_the_right(group: &dyn Group, bytes: usize, seed: u64) -> Result<(), Troubl
         return Ok(());
     }
     let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
-    let mine: Vec<u8> = bytes_of(seed, rank, bytes).collect();
+    let mine = repeated(&bytes_of(seed, rank), bytes);
     let mut theirs = vec![0; bytes];
     if rank.is_multiple_of(2) {
         group.send(right, &mine)?;
@@ -237,5 +288,5 @@ fn to_the_right(group: &dyn Group, bytes: usize, seed: u64) -> Result<(), Troubl
         group.recv(left, &mut theirs)?;
         group.send(right, &mine)?;
     }
-    check(&theirs, bytes_of(seed, left, bytes))
+    check(&theirs, &bytes_of(seed, left))
 }

@@ -7,7 +7,7 @@ use crate::{
     CommError, Group,
     mesh::Shape,
     rdma::{self, RdmaDevices, RdmaOptions},
-    tcp::{TcpGroup, Way},
+    tcp::TcpGroup,
 };
 use std::{
     sync::Arc,
@@ -47,14 +47,14 @@ pub fn choose(
     let outcomes = rdma::connect_where_possible(&mut group, devices, options)?;
     let over_rdma = measure(&group)?;
     let own = group.rank();
-    let mut ways = Vec::new();
+    let (mut ways, mut left) = (Vec::new(), Vec::new());
     for (peer, outcome) in outcomes.into_iter().enumerate().filter(|(peer, _)| *peer != own) {
         let way = match outcome {
             Err(why) => PairWay { peer, rdma: false, tcp: tcp[peer], measured_rdma: Err(why) },
             Ok(before) => {
                 let rdma = over_rdma[peer] <= tcp[peer];
                 if !rdma {
-                    go_back(&mut group, peer, before);
+                    left.extend(before.and_then(|before| group.move_to(peer, before)));
                 }
                 PairWay { peer, rdma, tcp: tcp[peer], measured_rdma: Ok(over_rdma[peer]) }
             }
@@ -62,6 +62,8 @@ pub fn choose(
         ways.push(way);
     }
     let shape = common_shape(&group, &ways)?;
+    // Only now that all have come so far: until then, the last frame of a measurement may have been under way.
+    drop(left);
     group.set_shape(shape);
     Ok((group, ways))
 }
@@ -81,12 +83,6 @@ fn shape_of(size: usize, quick: impl Fn(usize, usize) -> bool) -> Shape {
     let neighbours = (0..size).all(|rank| quick(rank, (rank + 1) % size));
     let everybody = (0..size).all(|rank| (0..rank).all(|peer| quick(rank, peer)));
     if size > 2 && neighbours && !everybody { Shape::Cycle } else { Shape::Full }
-}
-
-fn go_back(group: &mut TcpGroup, peer: usize, before: Option<Way>) {
-    if let Some(before) = before {
-        group.move_to(peer, before);
-    }
 }
 
 /// The latency to each rank, the same on both ends: one pair after the other, so that none disturbs another; the lower

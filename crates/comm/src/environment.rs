@@ -74,8 +74,12 @@ impl Environment<'_> {
             Transport::Mpi => Ok(Box::new(MpiGroup::join(options)?)),
             Transport::Tcp => Ok(Box::new(self.join_tcp(rank, size, options)?)),
             Transport::Rdma => {
-                let (devices, rdma) = (Arc::new(RdmaDevices::load()?), self.rdma_options(rank, size)?);
-                Ok(Box::new(rdma::connect(self.join_tcp(rank, size, options)?, &devices, &rdma)?))
+                let ready =
+                    RdmaDevices::load().and_then(|all| Ok((Arc::new(all), self.rdma_options(rank, size)?)));
+                let group = self.join_tcp(rank, size, options)?;
+                // The other ranks hear why this one can't, instead of waiting for it.
+                let (devices, rdma) = ready.inspect_err(|error| group.abort(&error.to_string()))?;
+                Ok(Box::new(rdma::connect(group, &devices, &rdma)?))
             }
             Transport::Auto => {
                 let rdma = self.rdma_options(rank, size)?;

@@ -130,6 +130,8 @@ pub fn connect(
         })
         .collect();
     if failed.is_empty() {
+        // Where another pair failed, one of its ranks aborts instead.
+        group.barrier()?;
         return Ok(group);
     }
     let what = format!("no RDMA between {}", failed.join("; between "));

@@ -130,7 +130,7 @@ impl TcpGroup {
         let plan = Plan::new(rank, addresses, key, (&options.plain_networks, options.join_deadline))?;
         let connections = connect_all(&plan, &listener.listeners)?;
 
-        let common = Arc::new(Common::new(seat.rank));
+        let common = Arc::new(Common::new(rank));
         let mut peers = Vec::with_capacity(seat.size);
         let mut channels = Vec::with_capacity(seat.size);
         for (peer, proved) in connections.into_iter().enumerate() {
@@ -140,7 +140,8 @@ impl TcpGroup {
         }
         let collective = Mutex::new(Exchange::new(seat.rank, channels));
         let mut group = Self { seat, common, peers, collective, threads: Vec::new() };
-        group.start_threads(options.dead_after)?;
+        group
+            .start_threads(Tolerance { dead_after: options.dead_after, first_sign: options.join_deadline })?;
         Ok(group)
     }
 
@@ -181,7 +182,7 @@ impl TcpGroup {
     }
 
     /// One thread that beats for all connections, and one per connection that reads.
-    fn start_threads(&mut self, dead_after: Duration) -> Result<(), CommError> {
+    fn start_threads(&mut self, tolerance: Tolerance) -> Result<(), CommError> {
         let links: Vec<_> = self.links().map(Arc::clone).collect();
         let name = format!("pomar-tcp-{}", self.seat.rank);
         for link in links.iter().map(Arc::clone) {
@@ -190,7 +191,7 @@ impl TcpGroup {
         }
         let common = Arc::clone(&self.common);
         let beating =
-            thread::Builder::new().name(name).spawn(move || keep_beating(&common, &links, dead_after));
+            thread::Builder::new().name(name).spawn(move || keep_beating(&common, &links, tolerance));
         self.threads.push(beating.map_err(thread_error)?);
         Ok(())
     }
@@ -219,18 +220,27 @@ fn open(
     Ok((Peer { link, outbox, inbox, path: None }, channel))
 }
 
+/// How long a peer may be silent.
+#[derive(Clone, Copy)]
+struct Tolerance {
+    dead_after: Duration,
+    /// Before its first word: it may still be making its connections to others, and beats when it has them all.
+    first_sign: Duration,
+}
+
 /// The heartbeat thread: signs of life out, silence noticed, verdicts told.
-fn keep_beating(common: &Common, links: &[Arc<Link>], dead_after: Duration) {
+fn keep_beating(common: &Common, links: &[Arc<Link>], tolerance: Tolerance) {
     let mut silences = vec![Silence::default(); links.len()];
     let mut last_look = Instant::now();
-    let mut pause = BEAT;
+    let mut pause = Duration::ZERO;
     while !common.stop.wait(pause) {
         let passed = last_look.elapsed();
         last_look = Instant::now();
         pause = BEAT;
         for (link, silence) in links.iter().zip(&mut silences) {
             let silent = silence.observe(link.heard(), passed, BEAT * 2);
-            if silent > dead_after && !link.has_left() {
+            let limit = if link.heard() == 0 { tolerance.first_sign } else { tolerance.dead_after };
+            if silent > limit && !link.has_left() {
                 let what = format!("no sign of life for {silent:.1?}; is its process stopped?");
                 common.end(Verdict::Dead { rank: link.peer, what });
             }
@@ -243,8 +253,11 @@ fn keep_beating(common: &Common, links: &[Arc<Link>], dead_after: Duration) {
 
 impl Drop for TcpGroup {
     fn drop(&mut self) {
-        let paths = self.peers.iter().flatten().filter_map(|peer| peer.path.as_ref());
-        paths.for_each(|path| path.flush());
+        // After a verdict nobody waits for data, and a dead peer would be waited for in vain.
+        if self.common.verdict.get().is_none() {
+            let paths = self.peers.iter().flatten().filter_map(|peer| peer.path.as_ref());
+            paths.for_each(|path| path.flush());
+        }
         self.common.closing.store(true, Release);
         self.common.stop.stop();
         self.links().for_each(|link| link.close());

@@ -16,6 +16,14 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
+    /// The verdict of a rank `teller`, as rank `own` must see it: of a link that failed, each end blames the other.
+    pub(crate) fn heard_from(self, teller: usize, own: usize) -> Self {
+        match self {
+            Self::LinkFailed { rank, what } if rank == own => Self::LinkFailed { rank: teller, what },
+            other => other,
+        }
+    }
+
     pub(crate) fn to_error(&self) -> CommError {
         match self.clone() {
             Self::Dead { rank, what } => CommError::PeerDead { rank, what },

@@ -213,7 +213,9 @@ impl Link {
             match news {
                 News::Alive => {}
                 News::Farewell => self.left.store(true, Release),
-                News::Verdict(verdict) => self.common.end(verdict),
+                News::Verdict(verdict) => {
+                    self.common.end(verdict.heard_from(self.peer, self.process.world.rank));
+                }
             }
             slot.receive(&mpi, self.peer, self.tag(NOTICES))?;
         }

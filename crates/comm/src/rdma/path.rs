@@ -95,14 +95,14 @@ impl Path {
                 if seen.since.elapsed() < LOST_AFTER {
                     return Ok(());
                 }
-                let what = format!(
-                    "{} of {announced} frames never arrived: the link lost them; \
-                     a link that loses frames needs reliable queue pairs (rc)",
-                    announced - received
-                );
                 let rank = self.link.peer;
-                self.link.end(Verdict::LinkFailed { rank, what: what.clone() });
-                Err(CommError::LinkFailed { rank, what })
+                let what = format!(
+                    "{} of {announced} frames from rank {rank} to rank {} never arrived: the link lost them; \
+                     a link that loses frames needs reliable queue pairs (rc)",
+                    announced - received,
+                    self.link.own()
+                );
+                Err(self.link.end(Verdict::LinkFailed { rank, what }))
             }
             _ => {
                 *overdue = Some(Overdue { since: Instant::now(), received });

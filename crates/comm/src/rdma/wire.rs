@@ -332,15 +332,13 @@ impl Wire {
         if self.link.has_left() {
             return CommError::PeerDead { rank, what: "it left the group".into() };
         }
-        let what = format!("{}: {what}", self.name);
-        self.link.end(Verdict::LinkFailed { rank, what: what.clone() });
-        CommError::LinkFailed { rank, what }
+        // All ranks get these words, so they name this end too.
+        let what = format!("{} of rank {}: {what}", self.name, self.link.own());
+        self.link.end(Verdict::LinkFailed { rank, what })
     }
 
     fn broken(&self, what: String) -> CommError {
-        let rank = self.link.peer;
-        self.link.end(Verdict::Broken { rank, what: what.clone() });
-        CommError::Protocol { rank, what }
+        self.link.end(Verdict::Broken { rank: self.link.peer, what })
     }
 }
 

@@ -53,7 +53,7 @@ const LEAVE_ALONE: Duration = Duration::from_micros(500);
 #[derive(Debug, Default)]
 pub(super) struct Common {
     /// This rank.
-    rank: usize,
+    pub(super) rank: usize,
     pub(super) verdict: VerdictCell,
     pub(super) bell: Bell,
     pub(super) stop: crate::stop::Stop,
@@ -203,13 +203,7 @@ impl Listener for Sorter {
     }
 
     fn verdict(&mut self, verdict: Verdict) {
-        self.common.end(match verdict {
-            // A link has two ends: the peer names this one.
-            Verdict::LinkFailed { rank, what } if rank == self.common.rank => {
-                Verdict::LinkFailed { rank: self.peer, what }
-            }
-            other => other,
-        });
+        self.common.end(verdict.heard_from(self.peer, self.common.rank));
     }
 
     fn announced(&mut self, total: u64) {
@@ -261,9 +255,16 @@ impl Link {
         self.news.heard.load(Relaxed)
     }
 
-    /// Ends the group.
-    pub(crate) fn end(&self, verdict: Verdict) {
+    /// This rank.
+    pub(crate) fn own(&self) -> usize {
+        self.common.rank
+    }
+
+    /// Ends the group, unless it has ended before; gives the error that it has ended with.
+    pub(crate) fn end(&self, verdict: Verdict) -> CommError {
+        let error = verdict.to_error();
         self.common.end(verdict);
+        self.common.verdict.get().map_or(error, Verdict::to_error)
     }
 
     /// Counts a message that goes to the peer by another way. Call before it is sent.
@@ -501,7 +502,7 @@ impl Source for TcpSource {
 pub fn fuzz_frames(bytes: &[u8], step: usize) -> Result<(), FrameError> {
     const SMALL_WINDOW: usize = 4096;
     let common = Arc::new(Common::default());
-    let (mut sorter, mut readers) = Sorter::new(0, SMALL_WINDOW, Arc::default(), common);
+    let (mut sorter, mut readers) = Sorter::new(1, SMALL_WINDOW, Arc::default(), common);
     let mut decoder = Decoder::new();
     let mut drained = [0; SMALL_WINDOW];
     for piece in bytes.chunks(step.max(1)) {
