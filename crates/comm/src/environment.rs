@@ -10,6 +10,8 @@
 //! | `POMAR_PLAIN_NETWORKS` | networks that are cables, such as "10.0.0.0/30,fe80::/10": connections there are not encrypted |
 //! | `POMAR_RDMA_DEVICES` | path of a JSON matrix: row r, column p names rank r's devices towards rank p, as one name, a list, or null |
 //! | `POMAR_RDMA_QUEUE_PAIRS` | `rc` or `uc`, to have other queue pairs than the driver's usual ones |
+//! | `POMAR_RDMA_FRAME_BYTES` | largest RDMA message, a power of two from 4096 to 524288; the smaller wish of two ranks counts |
+//! | `POMAR_RDMA_CHECKSUM` | `1` for a checksum in every RDMA frame, `0` for none |
 //! | `MLX_RANK`, `MLX_HOSTFILE` | what MLX's launcher sets for its ring |
 //!
 //! Without any of them, a process that `mpirun` started joins the others over MPI, one that MLX's launcher started joins
@@ -184,7 +186,18 @@ impl Environment<'_> {
                 return Err(wrong("POMAR_RDMA_QUEUE_PAIRS", &format!("{other:?} is neither rc nor uc")));
             }
         };
-        Ok(RdmaOptions { devices, queue_pairs, ..RdmaOptions::default() })
+        let frame_bytes = match (self.get)("POMAR_RDMA_FRAME_BYTES") {
+            None => RdmaOptions::default().frame_bytes,
+            Some(_) => self.number("POMAR_RDMA_FRAME_BYTES")?,
+        };
+        let checksum = match (self.get)("POMAR_RDMA_CHECKSUM").as_deref() {
+            None | Some("0") => false,
+            Some("1") => true,
+            Some(other) => {
+                return Err(wrong("POMAR_RDMA_CHECKSUM", &format!("{other:?} is neither 0 nor 1")));
+            }
+        };
+        Ok(RdmaOptions { devices, queue_pairs, frame_bytes, checksum })
     }
 }
 
@@ -228,6 +241,8 @@ mod tests {
             (&[("POMAR_TRANSPORT", "pigeon")], "POMAR_TRANSPORT: \"pigeon\" is none of"),
             (&[("POMAR_TRANSPORT", "shm")], "POMAR_SEGMENT_FD: it is not set"),
             (&[("POMAR_TRANSPORT", "tcp")], "POMAR_ADDRESSES: it is not set"),
+            (&[("POMAR_RDMA_CHECKSUM", "yes")], "POMAR_RDMA_CHECKSUM: \"yes\" is neither"),
+            (&[("POMAR_RDMA_FRAME_BYTES", "big")], "POMAR_RDMA_FRAME_BYTES: \"big\" is not a number"),
             (&[("POMAR_ADDRESSES", "[[\"127.0.0.1:1\"]]")], "POMAR_ADDRESSES: addresses of 1 ranks"),
             (&[("POMAR_ADDRESSES", "[[\"nowhere\"],[]]")], "POMAR_ADDRESSES: \"nowhere\""),
             (
