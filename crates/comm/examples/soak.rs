@@ -169,7 +169,7 @@ fn one_round(
         Some(false) => return reduce::<i32>(group, size, seed),
         // this rank makes another one, or the same with another size.
         Some(true) if seed & 1 == 0 => return broadcast(group, size, seed),
-        Some(true) => return reduce::<i32>(group, 2 * size + 4, seed),
+        Some(true) => return reduce::<i32>(group, 2 * size + 8, seed),
     }
     match call {
         0 => reduce::<i64>(group, size, seed),

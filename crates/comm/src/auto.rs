@@ -61,6 +61,7 @@ pub fn choose(
         };
         ways.push(way);
     }
+    group.fit_pieces()?;
     let shape = common_shape(&group, &ways)?;
     // Only now that all have come so far: until then, the last frame of a measurement may have been under way.
     drop(left);

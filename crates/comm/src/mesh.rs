@@ -20,8 +20,13 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Most bytes of one piece of a collective: eight of them fill a channel's window.
+/// Most bytes of one piece of a collective: eight of them fill the window of a TCP channel. A rank shows its piece while
+/// nobody may be reading, and lets up to [`PIECES_UNDER_WAY`] pile up; where they would not fit into a window, a group agrees on
+/// smaller pieces ([`Transport::piece_bytes`]).
 pub(crate) const PIECE_BYTES: usize = 128 << 10;
+
+/// Pieces of one rank that must fit into the window of each channel.
+pub(crate) const PIECES_UNDER_WAY: usize = 3;
 
 /// From here on, more than two ranks reduce by sections.
 const LONG_BYTES: usize = 32 << 10;
@@ -196,7 +201,7 @@ impl<K: Sink, S: Source> Exchange<K, S> {
             return self.reduce_along(wait, how, stamp, data);
         }
         let by_sections = long && self.shape == Shape::Full;
-        let most = if by_sections { ranks * PIECE_BYTES } else { PIECE_BYTES };
+        let most = transport.piece_bytes() * if by_sections { ranks } else { 1 };
         for_each_span(data.len(), most / data.dtype().bytes(), |span| {
             let part = data.part(span);
             if by_sections {

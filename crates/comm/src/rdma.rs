@@ -131,7 +131,7 @@ pub fn connect(
         .collect();
     if failed.is_empty() {
         // Where another pair failed, one of its ranks aborts instead.
-        group.barrier()?;
+        group.fit_pieces()?;
         return Ok(group);
     }
     let what = format!("no RDMA between {}", failed.join("; between "));
@@ -149,7 +149,10 @@ pub(crate) fn connect_where_possible(
     options: &RdmaOptions,
 ) -> Result<PairOutcomes, CommError> {
     let prepared = devices.and_then(|devices| prepare(group, &devices, options));
-    let mut own = prepared.map_err(|error| error.to_string());
+    let mut own = prepared.map_err(|error| match error {
+        CommError::Setup { what } => what,
+        other => other.to_string(),
+    });
     let (peers, size) = (group.peers(), group.size());
 
     // First everybody says what it has,
@@ -161,6 +164,7 @@ pub(crate) fn connect_where_possible(
     let mut paths: Vec<Option<Arc<Path>>> = vec![None; size];
     for peer in peers.clone() {
         let theirs: Answer = receive(group, peer)?;
+        let theirs = theirs.map_err(|why| said_by(peer, &why));
         match own.as_mut().map_err(|why| why.clone()).and_then(|bundles| meet(bundles.remove(&peer), theirs))
         {
             Ok(path) => paths[peer] = Some(path),
@@ -173,6 +177,7 @@ pub(crate) fn connect_where_possible(
     }
     for peer in peers.clone() {
         let theirs: Result<(), String> = receive(group, peer)?;
+        let theirs = theirs.map_err(|why| said_by(peer, &why));
         outcomes[peer] = std::mem::replace(&mut outcomes[peer], Ok(())).and(theirs);
     }
     // Nobody sends on a queue pair before both ends are ready to receive.
@@ -181,6 +186,11 @@ pub(crate) fn connect_where_possible(
         outcome.map(|()| path.and_then(|path| group.move_to(peer, Way::over(path))))
     });
     Ok(moved.collect())
+}
+
+/// A peer's reason: "this machine" is then the peer's.
+fn said_by(peer: usize, why: &str) -> String {
+    format!("rank {peer} says: {why}")
 }
 
 fn receive<T: for<'d> serde::Deserialize<'d>>(group: &TcpGroup, peer: usize) -> Result<T, CommError> {

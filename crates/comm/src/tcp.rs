@@ -35,7 +35,7 @@ pub use listener::TcpListenerHandle;
 pub use seal::SealError;
 
 use crate::{
-    BufferMut, CommError, GroupOptions,
+    BufferMut, CommError, Group, GroupOptions,
     mesh::{Channel, Exchange, PIECE_BYTES, Shape},
     pair::{PairSink, PairSource},
     rdma::Path,
@@ -78,6 +78,8 @@ pub struct TcpGroup {
     /// One per rank; `None` at this rank's own place.
     peers: Vec<Option<Peer>>,
     collective: Mutex<PairExchange>,
+    /// The same on all ranks.
+    piece_bytes: usize,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -139,7 +141,8 @@ impl TcpGroup {
             channels.push(channel);
         }
         let collective = Mutex::new(Exchange::new(seat.rank, channels));
-        let mut group = Self { seat, common, peers, collective, threads: Vec::new() };
+        let threads = Vec::new();
+        let mut group = Self { seat, common, peers, collective, piece_bytes: PIECE_BYTES, threads };
         group
             .start_threads(Tolerance { dead_after: options.dead_after, first_sign: options.join_deadline })?;
         Ok(group)
@@ -179,6 +182,20 @@ impl TcpGroup {
             ),
             collectives: lock(&self.collective).replace_ends(peer, collectives)?,
         })
+    }
+
+    /// Fits the pieces of collectives to the narrowest way between any two ranks. All ranks call it when they have moved
+    /// to their ways.
+    pub(crate) fn fit_pieces(&mut self) -> Result<(), CommError> {
+        let paths = self.peers.iter().flatten().filter_map(|peer| peer.path.as_ref());
+        let own = paths.map(|path| path.piece_bytes()).min().unwrap_or(PIECE_BYTES) as u64;
+        let mut all = vec![0; 8 * self.seat.size];
+        self.all_gather(&own.to_le_bytes(), &mut all)?;
+        let told = all.chunks_exact(8).map(|word| u64::from_le_bytes(std::array::from_fn(|i| word[i])));
+        // A multiple of 64, and no rank of this version has less room than that.
+        let least = told.min().map_or(PIECE_BYTES, |least| least.min(PIECE_BYTES as u64) as usize);
+        self.piece_bytes = (least / 64).max(1) * 64;
+        Ok(())
     }
 
     /// One thread that beats for all connections, and one per connection that reads.
@@ -300,7 +317,7 @@ impl Transport for TcpGroup {
     }
 
     fn piece_bytes(&self) -> usize {
-        PIECE_BYTES
+        self.piece_bytes
     }
 
     fn collective(&self) -> &Mutex<PairExchange> {

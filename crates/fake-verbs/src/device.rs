@@ -1,7 +1,10 @@
 //! A device's counters, and which of its faults have come about.
 
 use crate::script::{FakeDevice, Kind};
-use std::time::{Duration, Instant};
+use std::{
+    num::NonZeroU64,
+    time::{Duration, Instant},
+};
 
 #[derive(Debug)]
 pub(crate) struct DeviceState {
@@ -19,6 +22,8 @@ pub(crate) struct DeviceState {
 pub(crate) enum Fate {
     /// It leaves.
     Leave,
+    /// It leaves, and its last byte is changed on the way.
+    Damaged,
     /// It leaves and never arrives.
     Lost,
     /// It does not leave, and its send ends with this status.
@@ -42,13 +47,16 @@ impl DeviceState {
         {
             return Fate::Fail(fail.status);
         }
-        if kind == Kind::Rc {
-            return Fate::Leave;
-        }
-        self.unreliable_sends += 1;
-        match self.script.faults.lose_every {
-            Some(every) if self.unreliable_sends.is_multiple_of(every.get()) => Fate::Lost,
-            _ => Fate::Leave,
+        let falls_on = |every: Option<NonZeroU64>, count: u64| {
+            every.is_some_and(|every| count.is_multiple_of(every.get()))
+        };
+        self.unreliable_sends += u64::from(kind == Kind::Uc);
+        if kind == Kind::Uc && falls_on(self.script.faults.lose_every, self.unreliable_sends) {
+            Fate::Lost
+        } else if falls_on(self.script.faults.damage_every, self.sends) {
+            Fate::Damaged
+        } else {
+            Fate::Leave
         }
     }
 

@@ -89,6 +89,12 @@ extern "C" fn fake_verbs_live() -> u64 {
     lock().map_or(0, |world| world.live())
 }
 
+/// Calls of this process that were refused because something was used up.
+#[unsafe(no_mangle)]
+extern "C" fn fake_verbs_refusals() -> u64 {
+    lock().map_or(0, |world| world.refusals)
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut sys::Device {
     let mut world = match lock() {

@@ -26,7 +26,7 @@
 //!         "fail_send": {"nth": 3, "status": 12},
 //!         "die_after_ms": 2000, "die_after_sends": 100,
 //!         "deaf_after_ms": 1000, "deaf_after_receives": 10,
-//!         "lose_every": 7,
+//!         "lose_every": 7, "damage_every": 9,
 //!         "latency_us": 50
 //!     }
 //! }]}"#;
@@ -40,6 +40,7 @@
 //! | `die_after_...` | all work requests are flushed; then calls answer `EIO`, but for those that free |
 //! | `deaf_after_...` | messages to the device are no longer delivered, nor answered |
 //! | `lose_every` | each n-th UC message of the device is lost; its send completes well |
+//! | `damage_every` | the last byte of each n-th message of the device arrives changed |
 //! | `latency_us` | messages leave later; their bytes are read when they leave |
 //!
 //! # What it does as hardware does
@@ -86,7 +87,7 @@ mod wire;
 mod world;
 
 pub use door::FOLDER_VARIABLE;
-pub use locate::{library_path, live};
+pub use locate::{library_path, live, refusals};
 pub use script::{
     FailSend, FakeDevice, FakeLimits, Faults, Kind, PortState, SCRIPT_VARIABLE, Script, UsedUp,
 };

@@ -31,15 +31,29 @@ pub fn library_path() -> Result<PathBuf, String> {
 /// # Errors
 /// As [`library_path`], or the loader's words.
 pub fn live() -> Result<u64, String> {
+    ask(b"fake_verbs_live")
+}
+
+/// How many calls of this process the fake has refused because something was used up: a program that tries again is found
+/// out.
+///
+/// # Errors
+/// As [`live`].
+pub fn refusals() -> Result<u64, String> {
+    ask(b"fake_verbs_refusals")
+}
+
+/// What one of the library's own counters says.
+fn ask(counter: &[u8]) -> Result<u64, String> {
     let path = library_path()?;
     // SAFETY: our own library, whose initialisers do nothing; it is loaded already, if there is anything to count.
     let library = unsafe { libloading::Library::new(&path) }.map_err(|error| error.to_string())?;
-    // SAFETY: the signature in `exports`.
-    let count = unsafe { library.get::<unsafe extern "C" fn() -> u64>("fake_verbs_live") };
+    // SAFETY: the signature that both counters have in `exports`.
+    let count = unsafe { library.get::<unsafe extern "C" fn() -> u64>(counter) };
     let count = *count.map_err(|error| error.to_string())?;
     // SAFETY: takes nothing.
-    let live = unsafe { count() };
+    let answer = unsafe { count() };
     // Its thread may be running: never unloaded.
     std::mem::forget(library);
-    Ok(live)
+    Ok(answer)
 }

@@ -114,6 +114,8 @@ pub struct Faults {
     pub deaf_after_receives: Option<u64>,
     /// Every n-th message that the device sends over UC is lost.
     pub lose_every: Option<NonZeroU64>,
+    /// The last byte of every n-th message that the device sends arrives changed, as by a link whose own checksums fail.
+    pub damage_every: Option<NonZeroU64>,
     /// Each message leaves this much later than it was posted. Its bytes are read when it leaves, so a program that
     /// changes them before the completion is found out.
     pub latency_us: u64,

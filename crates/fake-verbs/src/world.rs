@@ -36,6 +36,8 @@ pub(crate) struct World {
     pairs: BTreeMap<u32, Pair>,
     /// Device lists that are not freed.
     pub(crate) lists: u64,
+    /// Calls that were refused because something was used up.
+    pub(crate) refusals: u64,
     next_handle: u32,
     /// The background thread must look anew at what to wait for.
     stale: bool,
@@ -99,6 +101,7 @@ impl World {
             queues: Queues::new(),
             pairs: BTreeMap::new(),
             lists: 0,
+            refusals: 0,
             next_handle: 1,
             stale: false,
         }
@@ -160,7 +163,11 @@ impl World {
         let device = self.contexts[&context];
         let same_device = self.contexts.iter().filter(|(_, other)| **other == device);
         let count: usize = same_device.map(|(context, _)| used(self, *context)).sum();
-        if count < most(&limits) as usize { Ok(()) } else { Err(Errno(limits.used_up.errno())) }
+        if count < most(&limits) as usize {
+            return Ok(());
+        }
+        self.refusals += 1;
+        Err(Errno(limits.used_up.errno()))
     }
 
     pub(crate) fn make_domain(&mut self, context: u32) -> Verb<u32> {

@@ -6,7 +6,7 @@
 //! reduce-scatter and all-gather, but the order of float sums is the one that all transports keep. Many spans are under
 //! way at a time, so all links are busy.
 
-use super::{Exchange, PIECE_BYTES};
+use super::Exchange;
 use crate::{
     BufferMut, CommError, DType,
     call::Stamp,
@@ -90,7 +90,8 @@ impl<K: Sink, S: Source> Exchange<K, S> {
     }
 
     /// Reduces long data. Span k's whole sum is waited for when the partial sums of `lag` more spans are under way: more
-    /// than there are links, and so few that the links' windows (three spans at least) hold them, whoever is late.
+    /// than there are links, and so few that the links' windows ([`super::PIECES_UNDER_WAY`] spans at least) hold them, whoever is
+    /// late.
     pub(super) fn reduce_along<T: Transport>(
         &mut self,
         wait: &Wait<'_, T>,
@@ -99,7 +100,7 @@ impl<K: Sink, S: Source> Exchange<K, S> {
         mut data: BufferMut<'_>,
     ) -> Result<(), CommError> {
         let lag = self.channels.len();
-        let per_span = PIECE_BYTES / data.dtype().bytes();
+        let per_span = wait.transport.piece_bytes() / data.dtype().bytes();
         let (length, spans) = (data.len(), data.len().div_ceil(per_span));
         let span = |number: usize| number * per_span..length.min((number + 1) * per_span);
         for number in 0..spans + lag {

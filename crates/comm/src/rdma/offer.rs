@@ -110,3 +110,54 @@ pub(super) fn decode<T: for<'d> Deserialize<'d>>(rank: usize, bytes: &[u8]) -> R
     }
     serde_json::from_slice(bytes).map_err(|error| broken(format!("its RDMA offer: {error}")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offer(kind: QpKind) -> Offer {
+        let mapped = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1];
+        let end = End {
+            device: "rdma_en5".into(),
+            queue_pair: 7,
+            packet_sequence: 1,
+            lid: 0,
+            gid: mapped,
+            path_mtu: 1024,
+        };
+        Offer::new(kind, 65_536, false, vec![end])
+    }
+
+    #[test]
+    fn the_smaller_wish_counts() {
+        let small = Offer { frame_bytes: 4096, checksum: true, ..offer(QpKind::Rc) };
+        let agreed = Agreement { cables: 1, frame_bytes: 4096, checksum: true };
+        assert_eq!(small.agree(&offer(QpKind::Rc)), Ok(agreed));
+        assert_eq!(offer(QpKind::Rc).agree(&small), Ok(agreed));
+    }
+
+    #[test]
+    fn ends_that_cannot_meet_say_why_on_both_sides() {
+        let mine = offer(QpKind::Rc);
+        let mut link_local = mine.clone();
+        link_local.ends[0].gid = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+        for (theirs, words) in [
+            (Offer { version: VERSION + 1, ..mine.clone() }, "run one version of pomar on both"),
+            (offer(QpKind::Uc), "choose one kind for both"),
+            (Offer { ends: vec![], ..mine.clone() }, "no RDMA device leads from one to the other"),
+            (link_local, "rdma_en5 and rdma_en5 have GIDs of two kinds"),
+        ] {
+            for why in [mine.agree(&theirs).unwrap_err(), theirs.agree(&mine).unwrap_err()] {
+                assert!(why.contains(words), "{why}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_offer_names_the_rank() {
+        for bytes in [&b"{"[..], &[b' '; MOST_BYTES + 1]] {
+            let error = decode::<Offer>(3, bytes).unwrap_err();
+            assert!(matches!(error, CommError::Protocol { rank: 3, .. }), "{error}");
+        }
+    }
+}

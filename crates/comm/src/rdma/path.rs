@@ -3,10 +3,14 @@
 //! Frame number k of a channel travels on cable k mod n, so a long message uses all of them and the receiver always knows
 //! where the next frame will come from. Nothing needs to be put back in order: each cable keeps its own.
 
-use super::{devices::Lease, wire::Wire};
+use super::{
+    devices::Lease,
+    wire::{DEPTH, Wire},
+};
 use crate::{
     CommError,
-    record::{Sink, Source},
+    mesh::PIECES_UNDER_WAY,
+    record::{self, Sink, Source},
     tcp::Link,
     transport::lock,
     verdict::Verdict,
@@ -54,6 +58,13 @@ impl Path {
     ) -> Arc<Self> {
         let wires = wires.into_iter().map(Mutex::new).collect();
         Arc::new(Self { wires, link: Arc::clone(link), received, overdue: Mutex::default(), _lease: lease })
+    }
+
+    /// Most bytes of a record so that [`PIECES_UNDER_WAY`] of them have credit at once; each begins with a frame of its own.
+    pub(crate) fn piece_bytes(&self) -> usize {
+        let room = self.wires.iter().map(|wire| lock(wire).room()).min().unwrap_or(0);
+        let frames = self.wires.len() * DEPTH / PIECES_UNDER_WAY;
+        (frames * room).saturating_sub(record::HEADER_BYTES)
     }
 
     /// The sending and the receiving end of a channel.

@@ -7,7 +7,7 @@
 //! for half of DEPTH frames that the peer does not know to be consumed, out of the DEPTH that it may have sent), so
 //! four receives more than twice DEPTH are always enough. UC drops what finds no receive, and RC would stall: neither happens.
 
-use super::frame::{HEADER_BYTES, Header, Kind};
+use super::frame::{FrameError, HEADER_BYTES, Header, Kind};
 use crate::{
     CommError,
     tcp::{CHANNELS, Link},
@@ -173,6 +173,11 @@ impl Wire {
         self.checksum = checksum;
     }
 
+    /// Most payload bytes of a frame.
+    pub(super) fn room(&self) -> usize {
+        self.room
+    }
+
     fn post_receive(&self, slot: usize) -> Result<(), VerbsError> {
         let range = self.slots.range(slot, self.slots.frame_bytes);
         // SAFETY: the slot is a receive slot that is not posted and holds nothing that is still to be read; it is touched
@@ -288,7 +293,10 @@ impl Wire {
         let bytes = (completion.bytes as usize).min(self.slots.frame_bytes);
         // SAFETY: the slot's receive has just completed, and nothing else refers to it.
         let message = unsafe { self.slots.bytes(slot, bytes) };
-        let header = Header::read(message, self.checksum).map_err(|error| self.broken(error.to_string()))?;
+        let header = Header::read(message, self.checksum).map_err(|error| match error {
+            FrameError::Damaged { .. } => self.failed(&error.to_string()),
+            other => self.broken(other.to_string()),
+        })?;
         if header.sequence != self.next_received {
             let what = format!(
                 "frame {} arrived where frame {} was due: the link lost frames",

@@ -33,7 +33,7 @@ use std::{
         },
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Bytes of a channel that may be under way or unread: how far a sender can run ahead of its receiver.
@@ -48,6 +48,9 @@ const READ_BYTES: usize = 128 << 10;
 /// How long the connection's thread leaves the socket alone after somebody else pumped it. Shorter than the time that a
 /// waiting caller yields before it sleeps.
 const LEAVE_ALONE: Duration = Duration::from_micros(500);
+
+/// How long a rank that can't write any more looks for the peer's last words.
+const LAST_WORDS: Duration = Duration::from_millis(50);
 
 /// What all connections of a group have in common.
 #[derive(Debug, Default)]
@@ -387,8 +390,13 @@ impl Link {
         written.map_err(|Unsent| self.write_error())
     }
 
-    /// Why nothing can be written: the verdict if there is one, else the peer's end, which reading finds too.
+    /// Why nothing can be written: the verdict if there is one, which may lie unread in front of the connection's end;
+    /// else the peer's end, which reading finds too.
     fn write_error(&self) -> CommError {
+        let until = Instant::now() + LAST_WORDS;
+        while self.common.verdict.get().is_none() && self.read_socket() && Instant::now() < until {
+            wait_ready(&self.socket, Ready::ToRead, LEAVE_ALONE);
+        }
         if let Some(verdict) = self.lost("its connection broke while sending to it") {
             self.common.end(verdict);
         }

@@ -7,6 +7,7 @@ mod calls;
 mod differing;
 mod job;
 mod killed;
+mod provider;
 mod seeds;
 mod stopped;
 mod transports;

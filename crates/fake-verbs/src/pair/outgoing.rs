@@ -97,10 +97,17 @@ impl Pair {
             match around.device.depart(self.made.kind) {
                 Fate::Fail(status) => self.fail_next(status),
                 Fate::Lost => self.leave(None, around.now),
-                Fate::Leave => match send.pieces.read(self.made.domain, around.regions) {
-                    Ok(message) => self.leave(Some(message), around.now),
-                    Err(_) => self.fail_next(sys::WC_LOC_PROT_ERR),
-                },
+                fate @ (Fate::Leave | Fate::Damaged) => {
+                    match send.pieces.read(self.made.domain, around.regions) {
+                        Ok(mut message) => {
+                            if let Some(last) = message.last_mut().filter(|_| fate == Fate::Damaged) {
+                                *last ^= 0xff;
+                            }
+                            self.leave(Some(message), around.now);
+                        }
+                        Err(_) => self.fail_next(sys::WC_LOC_PROT_ERR),
+                    }
+                }
             }
         }
         self.give_up(around.now);

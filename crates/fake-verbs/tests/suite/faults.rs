@@ -52,6 +52,25 @@ fn a_failure_waits_for_the_sends_before_it() {
 }
 
 #[test]
+fn each_nth_message_is_damaged() {
+    let script = first_device_with(|device| device.faults.damage_every = NonZeroU64::new(2));
+    alone(&script, || {
+        for kind in BOTH_KINDS {
+            let [a, b] = connected(kind, SMALL);
+            a.fill(0..10, 5);
+            for id in 1..=4 {
+                b.post_receive(id, 100..110);
+                a.post_send(id, 0..10);
+                b.wait_for(id);
+                a.wait_for(id);
+                let last = if id % 2 == 0 { 5 ^ 0xff } else { 5 };
+                assert_eq!(b.bytes(100..110), [[5; 9].as_slice(), &[last]].concat());
+            }
+        }
+    });
+}
+
+#[test]
 fn a_device_dies_after_its_last_send() {
     let script = first_device_with(|device| device.faults.die_after_sends = Some(2));
     alone(&script, || {

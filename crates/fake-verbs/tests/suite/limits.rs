@@ -1,7 +1,7 @@
 //! Resources that are used up, and come back.
 
 use crate::common::{alone, library};
-use pomar_fake_verbs::{FakeDevice, FakeLimits, Script, UsedUp, live};
+use pomar_fake_verbs::{FakeDevice, FakeLimits, Script, UsedUp, live, refusals};
 use pomar_verbs::{Depth, Limits, QpKind, VerbsError};
 
 fn scarce(used_up: UsedUp) -> Script {
@@ -55,6 +55,7 @@ fn used_up_says_so_and_frees_what_was_made() {
         let queues = [same.completion_queue(1).unwrap()];
         used_up(&device.completion_queue(1).expect_err("two queues"), "ibv_create_cq");
         assert_eq!(live().unwrap(), made + 3 + 2 + 1, "failures leave nothing");
+        assert_eq!(refusals(), Ok(4), "and are counted");
         drop(other.protection_domain().unwrap());
 
         // What is freed can be had again.
