@@ -18,9 +18,10 @@ const HOPS: u8 = 64;
 /// Work requests that one call posts at most, on the stack.
 const CHAIN: usize = 32;
 
-/// RC: time to wait for an acknowledgement, 4.096 us * 2^14 = 67 ms.
-const ACK_TIMEOUT: u8 = 14;
-/// RC: times to send again after that, so that a dead peer is noticed after about half a second. 7 would mean for ever
+/// RC: time to wait for an acknowledgement, 4.096 us * 2^16 = 268 ms. Soft-RoCE on a busy machine is often later than 67 ms
+/// (14), and of a message that is sent again for nothing it has delivered a packet twice.
+const ACK_TIMEOUT: u8 = 16;
+/// RC: times to send again after that, so that a dead peer is noticed after about two seconds. 7 would mean for ever
 /// to some devices.
 const RETRIES: u8 = 6;
 /// RC: for ever; a receive that is missing is waited for.
@@ -32,7 +33,7 @@ const RECEIVER_NOT_READY_TIMER: u8 = 12;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QpKind {
     /// Reliable: a message arrives or its send fails. Hardware lets a send wait for a receive for ever; soft-RoCE counts
-    /// that among the retries and gives up after half a second. So have the receive posted first.
+    /// that among the retries and gives up after two seconds. So have the receive posted first.
     Rc,
     /// Unreliable: a message that is lost, or finds no receive, is gone, and its send is well. The only kind that
     /// Apple's devices have.

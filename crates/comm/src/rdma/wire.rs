@@ -294,7 +294,7 @@ impl Wire {
         // SAFETY: the slot's receive has just completed, and nothing else refers to it.
         let message = unsafe { self.slots.bytes(slot, bytes) };
         let header = Header::read(message, self.checksum).map_err(|error| match error {
-            FrameError::Damaged { .. } => self.failed(&error.to_string()),
+            FrameError::Damaged { .. } | FrameError::Length { .. } => self.failed(&error.to_string()),
             other => self.broken(other.to_string()),
         })?;
         if header.sequence != self.next_received {
