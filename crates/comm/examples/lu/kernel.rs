@@ -4,8 +4,9 @@
 //! `b` pass by, both packed so that they are read in order. The loops have fixed lengths, so the compiler turns
 //! them into vector instructions.
 
-/// Three vectors of four by four columns: twelve of the sixteen registers of AVX2.
-const ROWS: usize = 12;
+/// Two vectors of four by four columns: eight sums, enough to keep two multiply-add units busy, and what passes by still
+/// has room in the sixteen registers of AVX2.
+const ROWS: usize = 8;
 const COLUMNS: usize = 4;
 
 /// A matrix cut into strips of [`ROWS`] rows, each stored column by column; the last one is filled up with zeros.
