@@ -190,7 +190,7 @@ fn attend(shared: &Shared, dead_after: Duration) {
             match link.attend(beat) {
                 Ok(true) => pause = BUSY_PAUSE,
                 Ok(false) => {}
-                Err(error) => shared.common.end(blame(link.peer, &error)),
+                Err(error) => shared.common.end(blame(link, &error)),
             }
             if beat && !link.has_left() {
                 let silent = silence.observe(link.heard(), since_beat.unwrap_or_default(), BEAT * 2);
@@ -204,10 +204,10 @@ fn attend(shared: &Shared, dead_after: Duration) {
 }
 
 /// Why the group ends when attending to a peer failed.
-fn blame(peer: usize, error: &CommError) -> Verdict {
+fn blame(link: &Link, error: &CommError) -> Verdict {
     match error {
         CommError::Protocol { rank, what } => Verdict::Broken { rank: *rank, what: what.clone() },
-        other => Verdict::LinkFailed { rank: peer, what: other.to_string() },
+        other => Verdict::LinkFailed { rank: link.peer, by: link.own(), what: other.to_string() },
     }
 }
 

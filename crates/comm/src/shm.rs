@@ -201,7 +201,7 @@ impl Shared {
         let (kind, rank, text) = match verdict {
             Verdict::Dead { rank, what } => (DEAD, rank, what),
             Verdict::Broken { rank, what } => (BROKEN, rank, what),
-            Verdict::LinkFailed { rank, what } => (LINK_FAILED, rank, what),
+            Verdict::LinkFailed { rank, what, .. } => (LINK_FAILED, rank, what),
             Verdict::Aborted { by, reason } => (ABORTED, by, reason),
         };
         self.reason_given.call_once(|| self.write_reason(&text));
@@ -238,11 +238,12 @@ impl Shared {
         }
         let last = self.seat.size - 1;
         let rank = ((word >> 16 & 0xffff) as usize).min(last);
-        let reason = self.read_reason(((word & 0xffff) as usize).min(last));
+        let by = ((word & 0xffff) as usize).min(last);
+        let reason = self.read_reason(by);
         let verdict = match word >> 32 {
             DEAD => Verdict::Dead { rank, what: reason },
             BROKEN => Verdict::Broken { rank, what: reason },
-            LINK_FAILED => Verdict::LinkFailed { rank, what: reason },
+            LINK_FAILED => Verdict::LinkFailed { rank, by, what: reason },
             _ => Verdict::Aborted { by: rank, reason },
         };
         Err(verdict.to_error())

@@ -9,17 +9,33 @@ pub(crate) const MAX_REASON_BYTES: usize = 200;
 /// The end of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    Dead { rank: usize, what: String },
-    Broken { rank: usize, what: String },
-    LinkFailed { rank: usize, what: String },
-    Aborted { by: usize, reason: String },
+    Dead {
+        rank: usize,
+        what: String,
+    },
+    Broken {
+        rank: usize,
+        what: String,
+    },
+    /// The link from `by`, who noticed, to `rank`.
+    LinkFailed {
+        rank: usize,
+        by: usize,
+        what: String,
+    },
+    Aborted {
+        by: usize,
+        reason: String,
+    },
 }
 
 impl Verdict {
-    /// The verdict of a rank `teller`, as rank `own` must see it: of a link that failed, each end blames the other.
-    pub(crate) fn heard_from(self, teller: usize, own: usize) -> Self {
+    /// The verdict as rank `own` must see it: of a link that failed, each end blames the other.
+    pub(crate) fn seen_by(self, own: usize) -> Self {
         match self {
-            Self::LinkFailed { rank, what } if rank == own => Self::LinkFailed { rank: teller, what },
+            Self::LinkFailed { rank, by, what } if rank == own => {
+                Self::LinkFailed { rank: by, by: rank, what }
+            }
             other => other,
         }
     }
@@ -28,7 +44,7 @@ impl Verdict {
         match self.clone() {
             Self::Dead { rank, what } => CommError::PeerDead { rank, what },
             Self::Broken { rank, what } => CommError::Protocol { rank, what },
-            Self::LinkFailed { rank, what } => CommError::LinkFailed { rank, what },
+            Self::LinkFailed { rank, what, .. } => CommError::LinkFailed { rank, what },
             Self::Aborted { by, reason } => CommError::Aborted { by, reason },
         }
     }
@@ -60,4 +76,17 @@ pub(crate) fn cut_reason(reason: &str) -> &str {
         end -= 1;
     }
     &reason[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_end_of_a_link_blames_the_other() {
+        let verdict = |rank, by| Verdict::LinkFailed { rank, by, what: "cut".into() };
+        assert_eq!(verdict(1, 0).seen_by(1), verdict(0, 1));
+        assert_eq!(verdict(1, 0).seen_by(0), verdict(1, 0));
+        assert_eq!(verdict(1, 0).seen_by(2), verdict(1, 0));
+    }
 }

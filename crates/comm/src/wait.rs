@@ -119,7 +119,10 @@ impl<'a, T: Transport + ?Sized> Wait<'a, T> {
             // Known to all already.
             CommError::Aborted { .. } => return error,
             CommError::PeerDead { rank, what } => Verdict::Dead { rank: *rank, what: what.clone() },
-            CommError::LinkFailed { rank, what } => Verdict::LinkFailed { rank: *rank, what: what.clone() },
+            CommError::LinkFailed { rank, what } => {
+                let by = self.transport.seat().rank;
+                Verdict::LinkFailed { rank: *rank, by, what: what.clone() }
+            }
             CommError::Protocol { rank, what } => Verdict::Broken { rank: *rank, what: what.clone() },
             other => {
                 let reason = format!("{} failed: {other}", self.op.name());

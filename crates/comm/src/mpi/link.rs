@@ -161,6 +161,11 @@ impl Link {
         self.first_tag + stream as i32
     }
 
+    /// This rank.
+    pub(super) fn own(&self) -> usize {
+        self.process.world.rank
+    }
+
     /// A counter that moves while the peer lives.
     pub(super) fn heard(&self) -> u64 {
         self.heard.load(Relaxed)
@@ -213,9 +218,7 @@ impl Link {
             match news {
                 News::Alive => {}
                 News::Farewell => self.left.store(true, Release),
-                News::Verdict(verdict) => {
-                    self.common.end(verdict.heard_from(self.peer, self.process.world.rank));
-                }
+                News::Verdict(verdict) => self.common.end(verdict.seen_by(self.own())),
             }
             slot.receive(&mpi, self.peer, self.tag(NOTICES))?;
         }

@@ -5,7 +5,7 @@
 //! | bytes | field |
 //! | --- | --- |
 //! | 0..8 | kind: 1 sign of life, 2 dead, 3 broken, 4 aborted, 5 link failed, 6 farewell |
-//! | 8..16 | the rank that a verdict is about, else 0 |
+//! | 8..16 | the rank that a verdict is about, else 0; of a failed link, the other end in the upper half |
 //! | 16..24 | bytes of the point-to-point channel that the sender has consumed so far |
 //! | 24..32 | bytes of the collective channel, likewise |
 //! | 32.. | why, for verdicts |
@@ -40,7 +40,9 @@ pub(super) fn write(news: &News, consumed: [u64; CHANNELS], out: &mut [u8]) -> u
         News::Farewell => (FAREWELL, 0, ""),
         News::Verdict(Verdict::Dead { rank, what }) => (DEAD, *rank, what.as_str()),
         News::Verdict(Verdict::Broken { rank, what }) => (BROKEN, *rank, what.as_str()),
-        News::Verdict(Verdict::LinkFailed { rank, what }) => (LINK_FAILED, *rank, what.as_str()),
+        News::Verdict(Verdict::LinkFailed { rank, by, what }) => {
+            (LINK_FAILED, by << 32 | rank, what.as_str())
+        }
         News::Verdict(Verdict::Aborted { by, reason }) => (ABORTED, *by, reason.as_str()),
     };
     let words = [kind, rank as u64, consumed[0], consumed[1]];
@@ -64,7 +66,10 @@ pub(super) fn read(bytes: &[u8]) -> Option<(News, [u64; CHANNELS])> {
         FAREWELL => News::Farewell,
         DEAD => News::Verdict(Verdict::Dead { rank, what: reason }),
         BROKEN => News::Verdict(Verdict::Broken { rank, what: reason }),
-        LINK_FAILED => News::Verdict(Verdict::LinkFailed { rank, what: reason }),
+        LINK_FAILED => {
+            let (rank, by) = (rank & 0xffff_ffff, rank >> 32);
+            News::Verdict(Verdict::LinkFailed { rank, by, what: reason })
+        }
         ABORTED => News::Verdict(Verdict::Aborted { by: rank, reason }),
         _ => return None,
     };
@@ -78,9 +83,11 @@ mod tests {
     #[test]
     fn notices_come_out_as_they_went_in() {
         let reason = "é".repeat(150);
+        let link = News::Verdict(Verdict::LinkFailed { rank: 1, by: 2, what: "cut".into() });
         let cut = cut_reason(&reason).to_owned();
         for (news, expected) in [
             (News::Alive, News::Alive),
+            (link.clone(), link),
             (News::Farewell, News::Farewell),
             (
                 News::Verdict(Verdict::Aborted { by: 3, reason }),

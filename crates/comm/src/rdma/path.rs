@@ -25,7 +25,7 @@ use std::{
 
 /// Frames that the peer says it sent, of which none arrives for this long, are lost. With the heartbeat's 200 ms this keeps
 /// the promise of 2 s; a working link delivers within milliseconds.
-const LOST_AFTER: Duration = Duration::from_millis(1500);
+const LOST_AFTER: Duration = Duration::from_millis(1200);
 
 /// How long leaving waits for the last frames to be out.
 const FLUSH_WITHIN: Duration = Duration::from_millis(500);
@@ -95,6 +95,10 @@ impl Path {
 
     /// Nothing is here to read: is that because it was lost? UC tells nobody of a frame that it dropped.
     fn check_loss(&self) -> Result<(), CommError> {
+        if !self.has_all_announced() {
+            // Some may have come on a cable that nobody has asked.
+            self.wires.iter().try_for_each(|wire| lock(wire).poll())?;
+        }
         let (received, announced) = (self.received.load(Acquire), self.link.announced());
         let mut overdue = lock(&self.overdue);
         if received >= announced {
@@ -113,7 +117,7 @@ impl Path {
                     announced - received,
                     self.link.own()
                 );
-                Err(self.link.end(Verdict::LinkFailed { rank, what }))
+                Err(self.link.end(Verdict::LinkFailed { rank, by: self.link.own(), what }))
             }
             _ => {
                 *overdue = Some(Overdue { since: Instant::now(), received });

@@ -341,8 +341,9 @@ impl Wire {
             return CommError::PeerDead { rank, what: "it left the group".into() };
         }
         // All ranks get these words, so they name this end too.
-        let what = format!("{} of rank {}: {what}", self.name, self.link.own());
-        self.link.end(Verdict::LinkFailed { rank, what })
+        let by = self.link.own();
+        let what = format!("{} of rank {by}: {what}", self.name);
+        self.link.end(Verdict::LinkFailed { rank, by, what })
     }
 
     fn broken(&self, what: String) -> CommError {

@@ -44,7 +44,7 @@ pub enum FrameKind {
     Abort = 5,
     /// A rank sent what no correct rank would. Value: which. Payload: what was wrong.
     Broken = 7,
-    /// The sender's link to a rank failed. Value: which. Payload: how.
+    /// A link between two ranks failed. Value: one of them, and in the upper half the one that noticed. Payload: how.
     LinkFailed = 8,
     /// The sender leaves in good order and sends no more. Value: how many messages it has sent to this peer by other
     /// ways than this connection.
@@ -302,7 +302,10 @@ impl Decoder {
             FrameKind::Credit => listener.credit(usize::from(header.channel), header.value),
             FrameKind::Dead => listener.verdict(Verdict::Dead { rank, what: reason() }),
             FrameKind::Broken => listener.verdict(Verdict::Broken { rank, what: reason() }),
-            FrameKind::LinkFailed => listener.verdict(Verdict::LinkFailed { rank, what: reason() }),
+            FrameKind::LinkFailed => {
+                let (rank, by) = (rank & 0xffff_ffff, rank >> 32);
+                listener.verdict(Verdict::LinkFailed { rank, by, what: reason() });
+            }
             FrameKind::Abort => listener.verdict(Verdict::Aborted { by: rank, reason: reason() }),
             FrameKind::Leave => {
                 self.state = State::Done;

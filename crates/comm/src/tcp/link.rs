@@ -173,7 +173,6 @@ impl Inlet {
 /// Sorts what the decoder finds.
 #[derive(Debug)]
 pub(super) struct Sorter {
-    peer: usize,
     rings: [Writer; CHANNELS],
     news: Arc<News>,
     common: Arc<Common>,
@@ -181,15 +180,10 @@ pub(super) struct Sorter {
 
 impl Sorter {
     /// A sorter and the readers of its channels.
-    pub(super) fn new(
-        peer: usize,
-        window: usize,
-        news: Arc<News>,
-        common: Arc<Common>,
-    ) -> (Self, [Reader; CHANNELS]) {
+    pub(super) fn new(window: usize, news: Arc<News>, common: Arc<Common>) -> (Self, [Reader; CHANNELS]) {
         let (first_in, first_out) = heap_ring(window);
         let (second_in, second_out) = heap_ring(window);
-        (Self { peer, rings: [first_in, second_in], news, common }, [first_out, second_out])
+        (Self { rings: [first_in, second_in], news, common }, [first_out, second_out])
     }
 }
 
@@ -206,7 +200,7 @@ impl Listener for Sorter {
     }
 
     fn verdict(&mut self, verdict: Verdict) {
-        self.common.end(verdict.heard_from(self.peer, self.common.rank));
+        self.common.end(verdict.seen_by(self.common.rank));
     }
 
     fn announced(&mut self, total: u64) {
@@ -228,7 +222,7 @@ impl Link {
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
         let news = Arc::new(News::default());
-        let (sorter, readers) = Sorter::new(peer, WINDOW, Arc::clone(&news), Arc::clone(common));
+        let (sorter, readers) = Sorter::new(WINDOW, Arc::clone(&news), Arc::clone(common));
         let (sealer, opener) = keys.map(seal_with).unzip();
         let link = Self {
             peer,
@@ -409,7 +403,7 @@ fn verdict_frame(verdict: &Verdict) -> (FrameHeader, &str) {
     let (kind, rank, reason) = match verdict {
         Verdict::Dead { rank, what } => (FrameKind::Dead, *rank, what),
         Verdict::Broken { rank, what } => (FrameKind::Broken, *rank, what),
-        Verdict::LinkFailed { rank, what } => (FrameKind::LinkFailed, *rank, what),
+        Verdict::LinkFailed { rank, by, what } => (FrameKind::LinkFailed, by << 32 | rank, what),
         Verdict::Aborted { by, reason } => (FrameKind::Abort, *by, reason),
     };
     let reason = cut_reason(reason);
@@ -510,7 +504,7 @@ impl Source for TcpSource {
 pub fn fuzz_frames(bytes: &[u8], step: usize) -> Result<(), FrameError> {
     const SMALL_WINDOW: usize = 4096;
     let common = Arc::new(Common::default());
-    let (mut sorter, mut readers) = Sorter::new(1, SMALL_WINDOW, Arc::default(), common);
+    let (mut sorter, mut readers) = Sorter::new(SMALL_WINDOW, Arc::default(), common);
     let mut decoder = Decoder::new();
     let mut drained = [0; SMALL_WINDOW];
     for piece in bytes.chunks(step.max(1)) {

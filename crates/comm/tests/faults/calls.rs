@@ -4,7 +4,7 @@ use crate::{job::Job, seeds::for_each_seed, transports::Transport};
 
 #[test]
 fn random_calls_give_the_right_answers() {
-    for_each_seed("random_calls", 2, |transport, random| {
+    for_each_seed("random_calls", 1, |transport, random| {
         let ranks = 2 + random.below(7) as usize;
         let (rounds, most) = (40 + random.below(100), random.one_of(&[64, 4096, 300_000]));
         finish(transport, ranks, &format!("--rounds {rounds} --most {most} --seed {}", random.next() >> 1));

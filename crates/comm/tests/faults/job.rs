@@ -135,14 +135,15 @@ impl Job {
         assert!(self.ranks.iter().all(|rank| rank.joined.is_some()), "not all joined:\n{}", self.outputs());
     }
 
-    /// Sees that a rank said its last words within `limit` of `from` and ended; gives how long the words took.
+    /// Sees that a rank said its last words within `limit` of `from` and ended; gives how long that took.
     pub(crate) fn assert_in_time(&self, rank: usize, from: Instant, limit: Duration) -> Duration {
         let since = |at: Instant| at.saturating_duration_since(from);
         let ended = since(self.ranks[rank].ended.unwrap());
-        let spoke = self.ranks[rank].spoke.map_or(ended, since);
-        let in_time = spoke < limit && ended < limit + self.transport.promises().lingers;
+        let spoke = self.ranks[rank].spoke.map(since);
+        let in_time =
+            spoke.is_none_or(|spoke| spoke < limit) && ended < limit + self.transport.promises().lingers;
         assert!(in_time, "rank {rank} spoke after {spoke:?}, ended after {ended:?}:\n{}", self.outputs());
-        spoke
+        spoke.unwrap_or(ended)
     }
 
     /// What a rank said at last, or nothing.

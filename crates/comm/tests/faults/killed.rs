@@ -11,7 +11,7 @@ use std::{
 };
 
 /// How long joining may wait, in milliseconds: a rank that was killed before it joined is missed then.
-const JOIN_MS: u64 = 8000;
+const JOIN_MS: u64 = 6000;
 
 /// When the rank is killed.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ impl Moment {
 
 #[test]
 fn a_killed_rank_is_named() {
-    for_each_seed("a_killed_rank", 3, |transport, random| {
+    for_each_seed("a_killed_rank", 2, |transport, random| {
         let ranks = 2 + random.below(7) as usize;
         let victim = random.below(ranks as u64) as usize;
         let (moment, most) = (Moment::draw(random), random.one_of(&[64, 4096, 300_000]));

@@ -79,7 +79,8 @@ impl Transport {
                 stopped: Soon,
                 reason: true,
                 differing: true,
-                // MPI may wait for the others at its end; the transport lets it do so for two seconds.
+                // MPI may wait for the others at its end, which the transport allows it for two seconds; and the launcher takes
+                // its time to end the ranks of a job.
                 lingers: Duration::from_secs(3),
             },
             _ => Promises {
