@@ -133,10 +133,10 @@ enum Nonsense {
 impl Nonsense {
     /// Whose fault it is: a frame that opened comes from the peer itself, a record that does not open may have been
     /// changed by anybody.
-    fn verdict(&self, rank: usize) -> Verdict {
+    fn verdict(&self, rank: usize, by: usize) -> Verdict {
         let what = self.to_string();
         match self {
-            Self::Seal(_) => Verdict::LinkFailed { rank, what },
+            Self::Seal(_) => Verdict::LinkFailed { rank, by, what },
             Self::Frame(_) => Verdict::Broken { rank, what },
         }
     }
@@ -315,7 +315,7 @@ impl Link {
                         self.common.bell.ring();
                         return true;
                     }
-                    Err(error) => Some(error.verdict(self.peer)),
+                    Err(error) => Some(error.verdict(self.peer, self.common.rank)),
                 }
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
