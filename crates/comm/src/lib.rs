@@ -51,6 +51,9 @@
 //! The parent of its ranks can also make the parts of a group itself, as [`Segment`] and [`TcpListenerHandle`] show.
 //! `examples/lu.rs` factors a matrix, `examples/copy.rs` copies a file, `examples/latency.rs` measures.
 //!
+//! What each transport promises when ranks die, hang or differ is in `tests/faults/README.md`, with the command that tries a
+//! thousand deaths.
+//!
 //! To read it: `group` is the interface and `transport` what all transports share (every collective in terms of one
 //! *exchange*); `shm`, `tcp` and `mpi` are one transport each; `record` frames what goes from rank to rank, `wait` is how a
 //! rank waits, `spsc` the byte ring under both transports, `reduce` the arithmetic.
