@@ -18,7 +18,7 @@ use pomar_comm::{BufferMut, CommError, Group, GroupOptions, from_env};
 use std::{
     fmt::Debug,
     process::ExitCode,
-    sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -111,8 +111,8 @@ fn main() -> ExitCode {
         }
     };
     println!("STARTED process {}", std::process::id());
-    let group: Arc<dyn Group> = match from_env(settings.group.clone()) {
-        Ok(group) => group.into(),
+    let group = match from_env(settings.group.clone()) {
+        Ok(group) => group,
         Err(error) => {
             println!("NOT JOINED {error}");
             return ExitCode::FAILURE;
@@ -120,7 +120,7 @@ fn main() -> ExitCode {
     };
     println!("JOINED");
     let started = Instant::now();
-    match soak(&group, &settings) {
+    match soak(&*group, &settings) {
         Ok(()) => {
             println!("DONE {} rounds in {:.3?}", settings.rounds, started.elapsed());
             ExitCode::SUCCESS
@@ -136,22 +136,24 @@ fn main() -> ExitCode {
     }
 }
 
-fn soak(group: &Arc<dyn Group>, settings: &Settings) -> Result<(), Trouble> {
+fn soak(group: &dyn Group, settings: &Settings) -> Result<(), Trouble> {
     let mut random = Random(settings.seed);
-    for round in 0..settings.rounds {
-        if settings.abort == Some(group.rank()) && round == settings.at.unwrap_or(settings.rounds / 2) {
-            let group = Arc::clone(group);
-            std::thread::spawn(move || {
-                std::thread::sleep(Duration::from_millis(3));
-                println!("ABORTS");
-                group.abort("soak was told to");
-            });
+    // The scope waits for the aborting thread: the group is dropped by the one who made it.
+    thread::scope(|scope| {
+        for round in 0..settings.rounds {
+            if settings.abort == Some(group.rank()) && round == settings.at.unwrap_or(settings.rounds / 2) {
+                scope.spawn(|| {
+                    thread::sleep(Duration::from_millis(3));
+                    println!("ABORTS");
+                    group.abort("soak was told to");
+                });
+            }
+            let last = round + 1 == settings.rounds;
+            let differs = settings.differ.filter(|_| last).map(|rank| rank == group.rank());
+            one_round(group, &mut random, settings, differs)?;
         }
-        let last = round + 1 == settings.rounds;
-        let differs = settings.differ.filter(|_| last).map(|rank| rank == group.rank());
-        one_round(&**group, &mut random, settings, differs)?;
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// One call; `differs` says in the last round whether this is the rank that makes another one.

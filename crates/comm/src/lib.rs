@@ -57,6 +57,9 @@
 //! The parent of its ranks can also make the parts of a group itself, as [`Segment`] and [`TcpListenerHandle`] show.
 //! `examples/lu` factors a matrix, `examples/copy.rs` copies a file, `examples/soak.rs` makes random calls.
 //!
+//! What each transport promises when ranks die, hang or differ is in `tests/faults/README.md`, with the command that tries a
+//! thousand deaths.
+//!
 //! To read it: `group` is the interface and `transport` what most transports share (every collective in terms of one
 //! *exchange*); `shm`, `tcp`, `mpi` and `ring` are one transport each. `mesh` makes collectives of pairs, a `pair` goes by TCP or
 //! by `rdma`, and `auto` chooses. `record` frames what goes from rank to rank, `wait` is how a rank waits, `spsc` the byte

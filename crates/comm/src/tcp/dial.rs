@@ -111,6 +111,9 @@ fn attempt(plan: &Plan<'_>, peer: usize, address: &SocketAddr, within: Duration)
     let message = hear.exactly::<NOISE_BYTES>().map_err(timed_out)?;
     let (keys, proof) = dialer.finish(&message)?;
     (&socket).write_all(&proof)?;
+    // It holds the key, so it is the right one. Once it has the proof it listens no more: to give up now, because this machine
+    // or the other one had a hiccup, would be for good.
+    hear.until = plan.deadline;
     let welcome = hear.exactly::<PROOF_BYTES>().map_err(timed_out)?;
     check_proof(&keys, &welcome)?;
     Ok(Proved { socket, keys: sealed.then_some(keys) })

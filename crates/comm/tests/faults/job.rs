@@ -129,10 +129,14 @@ impl Job {
 
     /// Watches until all have joined.
     pub(crate) fn wait_for_joining(&mut self) {
-        self.wait_until("joining", |job| {
-            job.ranks.iter().all(|rank| rank.joined.is_some() || rank.ended.is_some())
-        });
-        assert!(self.ranks.iter().all(|rank| rank.joined.is_some()), "not all joined:\n{}", self.outputs());
+        (0..self.ranks.len()).for_each(|rank| self.wait_for_joining_of(rank));
+    }
+
+    /// Watches until one rank has joined.
+    pub(crate) fn wait_for_joining_of(&mut self, rank: usize) {
+        let it = |job: &Self| (job.ranks[rank].joined.is_some(), job.ranks[rank].ended.is_some());
+        self.wait_until("joining", |job| it(job) != (false, false));
+        assert!(it(self).0, "rank {rank} did not join:\n{}", self.outputs());
     }
 
     /// Sees that a rank said its last words within `limit` of `from` and ended; gives how long that took.

@@ -45,7 +45,7 @@ fn a_killed_rank_is_named() {
         match moment {
             Moment::AfterStart(pause) => thread::sleep(pause),
             Moment::AfterJoining(pause) => {
-                job.wait_until("joining", |job| job.ranks[victim].joined.is_some());
+                job.wait_for_joining_of(victim);
                 thread::sleep(pause);
             }
         }
