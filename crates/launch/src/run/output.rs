@@ -163,7 +163,11 @@ impl Printer {
                 None => {}
             }
         }
-        self.sink(line).to.write_all(&bytes[from..])?;
+        if self.labels[line / 2] == Labels::OpenMpi {
+            self.sink(line).to.write_all(&without(&bytes[from..], &bytes[..from]))?;
+        } else {
+            self.sink(line).to.write_all(&bytes[from..])?;
+        }
         self.open = Some(line);
         self.lines[line] = Line { shown: bytes.len(), bytes };
         Ok(())
@@ -213,6 +217,20 @@ fn tagged(line: &[u8]) -> Option<(usize, usize)> {
     let tag = [&b"<stdout>:"[..], b"<stderr>:"].into_iter().find(|tag| rest.starts_with(tag))?;
     let space = usize::from(inside.contains('@') && rest.get(tag.len()) == Some(&b' '));
     Some((rank, close + 1 + tag.len() + space))
+}
+
+/// The text without the tags in it: Open MPI begins every piece that it reads with one, and a rank may write a line in
+/// several pieces.
+fn without(mut text: &[u8], tag: &[u8]) -> Vec<u8> {
+    let mut rest = Vec::with_capacity(text.len());
+    while let Some(at) =
+        (!tag.is_empty()).then(|| text.windows(tag.len()).position(|part| part == tag)).flatten()
+    {
+        rest.extend_from_slice(&text[..at]);
+        text = &text[at + tag.len()..];
+    }
+    rest.extend_from_slice(text);
+    rest
 }
 
 #[cfg(test)]

@@ -114,6 +114,7 @@ fn tags_of_open_mpi_become_ranks() {
         "[1,2]<stdout>:hello\n",
         "[prterun-host-7@1,12]<stdout>: there\n",
         "[1,2]<stdout>:\n",
+        "[1,0]<stdout>:in [1,0]<stdout>:pieces[1,0]<stdout>:\n",
         "----\n",
         "[vm:123] PMIX ERROR\n",
         "]<stdout>:\n",
@@ -121,7 +122,10 @@ fn tags_of_open_mpi_become_ranks() {
     for line in lines {
         printer.take(bytes(0, line)).unwrap();
     }
-    assert_eq!(screen.text(), "[2] hello\n[12] there\n[2] \n----\n[vm:123] PMIX ERROR\n]<stdout>:\n");
+    assert_eq!(
+        screen.text(),
+        "[2] hello\n[12] there\n[2] \n[0] in pieces\n----\n[vm:123] PMIX ERROR\n]<stdout>:\n"
+    );
     assert_eq!(tagged(b"[1,]<stdout>:x"), None);
     assert_eq!(tagged(b""), None);
 }
