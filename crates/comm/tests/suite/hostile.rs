@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use std::{
     fs::File,
     io::{Read, Write},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
     os::unix::fs::FileExt,
     thread,
     time::{Duration, Instant},
@@ -48,6 +48,26 @@ fn strangers_do_not_disturb_the_setup() {
         let answer = stranger.read(&mut [0; 100]);
         assert!(matches!(answer, Ok(0) | Err(_)), "a stranger is told nothing");
     }
+}
+
+#[test]
+fn a_rank_that_still_joins_is_not_missed() {
+    // Where rank 2 looks for rank 1 first, nobody answers: it tries for longer than a silent rank counts as alive. Meanwhile
+    // rank 0 has all its connections.
+    let nobody = TcpListener::bind(loopback()).unwrap();
+    let (listeners, addresses) = listen(3, loopback());
+    thread::scope(|scope| {
+        for (rank, listener) in listeners.into_iter().enumerate() {
+            let mut addresses = addresses.clone();
+            if rank == 2 {
+                addresses[1].insert(0, nobody.local_addr().unwrap());
+            }
+            scope.spawn(move || {
+                let group = TcpGroup::connect(listener, rank, &addresses, &KEY, GroupOptions::default());
+                group.unwrap().barrier().unwrap();
+            });
+        }
+    });
 }
 
 #[test]
