@@ -1,29 +1,34 @@
-//! Ranks in a ring over TCP that speak the wire format of MLX's ring backend (releases 0.23.2 to 0.32.4, unchanged):
-//! ranks of this crate and MLX's Python ranks can be in one ring.
+//! Ranks in a ring over TCP that speak the wire format of MLX's ring backend (releases 0.23.2 to 0.32.4,
+//! unchanged): ranks of this crate and MLX's Python ranks can be in one ring.
 //!
-//! Every rank listens for its left neighbour and dials its right one, over one or several connections each. Addresses
-//! come as MLX gives them: one list per rank, in the file that MLX_HOSTFILE names, and the own rank in MLX_RANK.
+//! Every rank listens for its left neighbour and dials its right one, over one or several connections each.
+//! Addresses come as MLX gives them: one list per rank, in the file that MLX_HOSTFILE names, and the own rank
+//! in MLX_RANK.
 //!
-//! **Collectives.** `all_sum` and `all_max` cut the data into one segment per rank; every segment goes round the ring
-//! once to be reduced and once to be copied. A float sum is added in the order of the ring and rounded at every hop:
-//! segment s is `x[s+1] + (x[s+2] + ( .. + x[s]))`, mirrored where it travels to the right. All ranks hold the same bits. A NaN
-//! never wins a maximum by comparison, as MLX has it. Long data runs in several lanes at once, in both directions. `barrier` is
-//! an `all_sum` of one `i32`, what MLX programs use. `broadcast` does not exist in MLX; here it passes along the ring to
-//! the right, and only ranks of this crate can take part.
+//! **Collectives.** `all_sum` and `all_max` cut the data into one segment per rank; every segment goes round
+//! the ring once to be reduced and once to be copied. A float sum is added in the order of the ring and
+//! rounded at every hop: segment s is `x[s+1] + (x[s+2] + ( .. + x[s]))`, mirrored where it travels to the
+//! right. All ranks hold the same bits. A NaN never wins a maximum by comparison, as MLX has it. Long data
+//! runs in several lanes at once, in both directions. `barrier` is an `all_sum` of one `i32`, what MLX
+//! programs use. `broadcast` does not exist in MLX; here it passes along the ring to the right, and only
+//! ranks of this crate can take part.
 //!
-//! **Point to point.** With the two neighbours only. A send returns when the system's buffers have taken the bytes.
+//! **Point to point.** With the two neighbours only. A send returns when the system's buffers have taken the
+//! bytes.
 //!
-//! **Order.** The wire has no frames: what bytes mean follows from the order of the calls alone. Therefore all calls of a
-//! rank must follow one another (only a `send` and a `recv` may overlap), and two ranks that call different things are not
-//! noticed: the sums are wrong, or somebody waits until the deadline. An empty message leaves no trace.
+//! **Order.** The wire has no frames: what bytes mean follows from the order of the calls alone. Therefore
+//! all calls of a rank must follow one another (only a `send` and a `recv` may overlap), and two ranks that
+//! call different things are not noticed: the sums are wrong, or somebody waits until the deadline. An empty
+//! message leaves no trace.
 //!
-//! **Life.** A neighbour that dies closes its connections. Whoever waits for it notices at once; whoever waits for the other
-//! neighbour goes on for [`GroupOptions::dead_after`] without a byte, because one that left in good order looks the same:
-//! call `barrier` before leaving. A neighbour that hangs is noticed by the deadline. An abort closes the connections; the neighbours see that as this rank's end, because there are no words for a
-//! reason.
+//! **Life.** A neighbour that dies closes its connections. Whoever waits for it knows within 100 ms; whoever
+//! waits for the other neighbour goes on for [`GroupOptions::dead_after`] without a byte, because one that
+//! left in good order looks the same: call `barrier` before leaving. A neighbour that hangs is noticed by the
+//! deadline. An abort closes the connections; the neighbours see that as this rank's end, because there are
+//! no words for a reason.
 //!
-//! **Trust.** None: MLX's ring has no handshake and does not encrypt. Whoever connects first is the left neighbour, so the
-//! addresses belong on a cable or a network whose every machine is trusted.
+//! **Trust.** None: MLX's ring has no handshake and does not encrypt. Whoever connects first is the left
+//! neighbour, so the addresses belong on a cable or a network whose every machine is trusted.
 
 mod drive;
 mod eagerness;
@@ -53,8 +58,8 @@ use plan::Ring;
 use ports::{Ports, Side};
 use std::{iter, sync::Mutex, thread, time::Duration};
 
-/// How long a rank that saw a neighbour die keeps its other connections: long enough for the ranks on the far side of
-/// the dead one to see for themselves who died, before this rank's own end reaches them.
+/// How long a rank that saw a neighbour die keeps its other connections: long enough for the ranks on the far
+/// side of the dead one to see for themselves who died, before this rank's own end reaches them.
 const FAREWELL: Duration = Duration::from_millis(100);
 
 /// A rank's part in a ring. Dropping it closes the connections.
@@ -87,13 +92,13 @@ impl Desk {
 }
 
 impl RingGroup {
-    /// Joins the ring as `rank`. `hosts` has one list of addresses per rank, `"10.0.0.1:32323"`, `"name:32323"` or, beyond
-    /// MLX, `"[fe80::1%en5]:32323"`: the rank listens at each of its own, and each makes one connection between two
-    /// neighbours. Returns when both neighbours are connected.
+    /// Joins the ring as `rank`. `hosts` has one list of addresses per rank, `"10.0.0.1:32323"`,
+    /// `"name:32323"` or, beyond MLX, `"[fe80::1%en5]:32323"`: the rank listens at each of its own, and each
+    /// makes one connection between two neighbours. Returns when both neighbours are connected.
     ///
     /// # Errors
-    /// [`CommError::Setup`] for hosts or addresses that cannot work; [`CommError::NotConnected`] naming the neighbour that was
-    /// not there within [`GroupOptions::join_deadline`].
+    /// [`CommError::Setup`] for hosts or addresses that cannot work; [`CommError::NotConnected`] naming the
+    /// neighbour that was not there within [`GroupOptions::join_deadline`].
     pub fn connect<A: AsRef<str>>(
         hosts: &[Vec<A>],
         rank: usize,
@@ -102,11 +107,12 @@ impl RingGroup {
         Self::join(&Hosts::new(hosts)?, rank, &options)
     }
 
-    /// Joins the ring that the environment describes, as MLX programs do: MLX_HOSTFILE is the path of a JSON list with
-    /// one list of addresses per rank, MLX_RANK the own number.
+    /// Joins the ring that the environment describes, as MLX programs do: MLX_HOSTFILE is the path of a JSON
+    /// list with one list of addresses per rank, MLX_RANK the own number.
     ///
     /// # Errors
-    /// [`CommError::Setup`] when a variable is missing or the file is something else; else as [`RingGroup::connect`].
+    /// [`CommError::Setup`] when a variable is missing or the file is something else; else as
+    /// [`RingGroup::connect`].
     pub fn from_env(options: GroupOptions) -> Result<Self, CommError> {
         let (hosts, rank) = hosts::from_env()?;
         Self::join(&hosts, rank, &options)
@@ -165,7 +171,8 @@ impl RingGroup {
         let within = self.deadline();
         let done = self.run(&self.drive(within), &self.collective, tasks, load);
         done.map_err(|halt| match halt {
-            // The other ranks cannot know that this one gave up, so nobody may go on, even if no byte has moved.
+            // The other ranks cannot know that this one gave up, so nobody may go on, even if no byte has
+            // moved.
             Halt::Late { side, .. } => self.halted(op, within, Halt::Late { side, begun: true }),
             halt => self.halted(op, within, halt),
         })
@@ -217,7 +224,8 @@ impl RingGroup {
             }
             Halt::Ended { port, what } => {
                 let other = port.side.other();
-                // A rank that gives up waits before it closes, so of two ends the one not waited for came first.
+                // A rank that gives up waits before it closes, so of two ends the one not waited for came
+                // first.
                 if self.ring.size > 2 && self.ports.has_ended(other) {
                     let second = self.neighbour(port.side);
                     (other, format!("it closed its connection, and then rank {second} did"))
@@ -246,8 +254,8 @@ impl RingGroup {
     }
 
     /// # Errors
-    /// [`CommError::NoSuchPeer`] or [`CommError::NotNeighbour`] for `peer`, if it is neither neighbour. With two ranks both
-    /// sides are the same peer: a message leaves to the right and comes from the left.
+    /// [`CommError::NoSuchPeer`] or [`CommError::NotNeighbour`] for `peer`, if it is neither neighbour. With
+    /// two ranks both sides are the same peer: a message leaves to the right and comes from the left.
     fn side_of(&self, peer: usize, first: Side) -> Result<Side, CommError> {
         let Ring { rank, size, .. } = self.ring;
         if peer >= size || peer == rank {

@@ -1,7 +1,8 @@
-//! A rank of this crate among MLX's own: the same calls with the same inputs give the same bytes as in a ring of
-//! Python ranks alone.
+//! A rank of this crate among MLX's own: the same calls with the same inputs give the same bytes as in a ring
+//! of Python ranks alone.
 //!
-//! Needs `python3` with `venv`; MLX itself is installed from PyPI once, into a virtual environment under the target folder.
+//! Needs `python3` with `venv`; MLX itself is installed from PyPI once, into a virtual environment under the
+//! target folder.
 
 use half::bf16;
 use pomar_comm::{BufferMut, CommError, Group, GroupOptions, RingGroup};

@@ -1,8 +1,8 @@
 //! Moves the bytes of one call: one thread, all lanes, no socket ever blocks.
 //!
-//! Every pass gives each lane one write and one read, so a rank always reads while it writes and two neighbours that
-//! both have much to send cannot block each other. When nothing moves it spins for a moment, then sleeps in `poll` on
-//! exactly the sockets that it waits for.
+//! Every pass gives each lane one write and one read, so a rank always reads while it writes and two
+//! neighbours that both have much to send cannot block each other. When nothing moves it spins for a moment,
+//! then sleeps in `poll` on exactly the sockets that it waits for.
 
 use super::{
     eagerness::Eagerness,
@@ -234,8 +234,8 @@ impl Drive<'_> {
         }
     }
 
-    /// A neighbour that closes its connection may have left in good order, with everything sent that this call needs; then
-    /// the rest comes from the other side soon. When it does not, the ring is broken.
+    /// A neighbour that closes its connection may have left in good order, with everything sent that this
+    /// call needs; then the rest comes from the other side soon. When it does not, the ring is broken.
     fn look_for_the_gone(&self, waiting: &mut Waiting) -> Result<(), Halt> {
         if waiting.gone.is_none() {
             let gone = [Side::Right, Side::Left].into_iter().find(|side| self.ports.has_ended(*side));

@@ -1,8 +1,9 @@
 //! How long a wait spins before it sleeps, learnt from how the last ones ended.
 //!
-//! Spinning wins some microseconds when the neighbour runs on another core and is about to answer. When both share a
-//! core (a loaded machine does that to them) it only keeps the neighbour from answering. So a spin that was in vain
-//! halves the next one, down to none, and one that paid doubles it; from time to time a short one is tried anyway.
+//! Spinning wins some microseconds when the neighbour runs on another core and is about to answer. When both
+//! share a core (a loaded machine does that to them) it only keeps the neighbour from answering. So a spin
+//! that was in vain halves the next one, down to none, and one that paid doubles it; from time to time a
+//! short one is tried anyway.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering::Relaxed},

@@ -1,7 +1,8 @@
 //! The arithmetic of one hop: what a rank holds, joined with the bytes that came from its neighbour.
 //!
-//! As MLX does it: own + received, rounded to the element type at every hop (halves are added in f32), and a maximum
-//! that keeps the own value unless it is less, so that a NaN stays where it is and never travels by comparison.
+//! As MLX does it: own + received, rounded to the element type at every hop (halves are added in f32), and a
+//! maximum that keeps the own value unless it is less, so that a NaN stays where it is and never travels by
+//! comparison.
 
 use crate::{BufferMut, buffer::with_slice, reduce::Reduce};
 use half::{bf16, f16, slice::HalfFloatSliceExt};

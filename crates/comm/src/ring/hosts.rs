@@ -19,7 +19,8 @@ pub(super) struct Hosts(Vec<Vec<String>>);
 
 impl Hosts {
     /// # Errors
-    /// [`CommError::Setup`] unless there are 1 to 64 ranks, each with the same number of different addresses, 1 to 16.
+    /// [`CommError::Setup`] unless there are 1 to 64 ranks, each with the same number of different addresses,
+    /// 1 to 16.
     pub(super) fn new<A: AsRef<str>>(hosts: &[Vec<A>]) -> Result<Self, CommError> {
         check_size(hosts.len())?;
         let hosts: Vec<Vec<String>> =
@@ -124,7 +125,8 @@ pub(super) fn from_env() -> Result<(Hosts, usize), CommError> {
         .ok_or_else(|| setup(format!("MLX_RANK is {rank:?} and must be a number from 0")))
 }
 
-/// The socket address of `text`. For a name, its first IPv4 address if it has one, because MLX knows no other.
+/// The socket address of `text`. For a name, its first IPv4 address if it has one, because MLX knows no
+/// other.
 ///
 /// # Errors
 /// [`CommError::Setup`] when it cannot be looked up.
@@ -166,7 +168,7 @@ fn setup(what: String) -> CommError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
+    use proptest::{collection::vec, prelude::*};
 
     fn refusal(text: &str) -> String {
         Hosts::parse(text).unwrap_err().to_string()
@@ -233,7 +235,7 @@ mod tests {
         }
 
         #[test]
-        fn nor_any_list_of_lists(lists in prop::collection::vec(prop::collection::vec("[\\[\\]:%a-f0-9. ]{0,14}", 0..4), 0..4)) {
+        fn nor_any_list_of_lists(lists in vec(vec("[\\[\\]:%a-f0-9. ]{0,14}", 0..4), 0..4)) {
             let text = serde_json::to_string(&lists).unwrap();
             if let Ok(hosts) = Hosts::parse(&text) {
                 prop_assert_eq!(hosts.size(), lists.len());

@@ -1,9 +1,9 @@
 //! One lane: a chain of blocks that leave on one connection and arrive on another, step by step.
 //!
-//! In step t a rank sends one block and receives the next one; what it receives in step t is what it sends in step
-//! t + 1, after joining it with its own if the step reduces. A block may be passed on as far as it has come, so
-//! that long blocks flow through the ring instead of stopping at every rank. The order of the bytes on each connection
-//! is the same either way.
+//! In step t a rank sends one block and receives the next one; what it receives in step t is what it sends in
+//! step t + 1, after joining it with its own if the step reduces. A block may be passed on as far as it has
+//! come, so that long blocks flow through the ring instead of stopping at every rank. The order of the bytes
+//! on each connection is the same either way.
 
 use super::ports::{Port, Side};
 use std::ops::Range;
@@ -36,8 +36,8 @@ impl Direction {
     }
 }
 
-/// `count` blocks of bytes in the caller's memory: block i begins `i * stride` after `first` and has `length` bytes,
-/// but ends at `limit` at the latest.
+/// `count` blocks of bytes in the caller's memory: block i begins `i * stride` after `first` and has `length`
+/// bytes, but ends at `limit` at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Blocks {
     pub(super) count: usize,

@@ -1,7 +1,7 @@
 //! How MLX cuts a call into lanes: the numbers here are the wire format.
 //!
-//! Nothing on the wire says what bytes are, so all ranks must cut alike. `MIN_LANE_BYTES` and `MIN_STRIPE_BYTES` are
-//! MLX's constants since release 0.23.2.
+//! Nothing on the wire says what bytes are, so all ranks must cut alike. `MIN_LANE_BYTES` and
+//! `MIN_STRIPE_BYTES` are MLX's constants since release 0.23.2.
 
 use super::lane::{Blocks, Direction, Task};
 use std::ops::Range;
@@ -99,7 +99,8 @@ impl Ring {
         })
     }
 
-    /// A broadcast, which MLX does not have: from the root to the right until everyone has it, cut like a message.
+    /// A broadcast, which MLX does not have: from the root to the right until everyone has it, cut like a
+    /// message.
     pub(super) fn broadcast(self, root: usize, bytes: usize) -> impl Iterator<Item = Task> {
         let receives = usize::from(self.rank != root);
         let sends = usize::from(self.right() != root);

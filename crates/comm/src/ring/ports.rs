@@ -62,7 +62,8 @@ impl Ports {
         }
     }
 
-    /// Whether the neighbour on this side has closed a connection, even if bytes from before are still unread.
+    /// Whether the neighbour on this side has closed a connection, even if bytes from before are still
+    /// unread.
     pub(super) fn has_ended(&self, side: Side) -> bool {
         let mut polled = Polled::default();
         for stream in self.side(side) {
@@ -112,13 +113,13 @@ impl Polled {
         &self.entries[..self.length]
     }
 
-    /// Waits until one of them is ready or broken, `within` (rounded up to milliseconds) at most; says whether one is.
-    /// May return early.
+    /// Waits until one of them is ready or broken, `within` (rounded up to milliseconds) at most; says
+    /// whether one is. May return early.
     pub(super) fn wait(&mut self, within: Duration) -> bool {
         let millis = within.as_micros().div_ceil(1000);
         let millis = libc::c_int::try_from(millis).unwrap_or(libc::c_int::MAX);
-        // SAFETY: the first `length` entries are initialised and outlive the call. Whatever it answers, an error included,
-        // the caller tries the sockets next.
+        // SAFETY: the first `length` entries are initialised and outlive the call. Whatever it answers, an
+        // error included, the caller tries the sockets next.
         unsafe { libc::poll(self.entries.as_mut_ptr(), self.length as libc::nfds_t, millis) > 0 }
     }
 }

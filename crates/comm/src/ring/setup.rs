@@ -1,8 +1,9 @@
 //! Making the connections, in MLX's order.
 //!
-//! Rank r listens for its left neighbour and dials its right one. All ranks but the last listen first, so set-up runs as a
-//! chain: the last rank dials rank 0, which then dials rank 1, and so on round. A listener takes exactly one
-//! connection and is closed. There is no handshake: whoever connects first is the left neighbour.
+//! Rank r listens for its left neighbour and dials its right one. All ranks but the last listen first, so
+//! set-up runs as a chain: the last rank dials rank 0, which then dials rank 1, and so on round. A listener
+//! takes exactly one connection and is closed. There is no handshake: whoever connects first is the left
+//! neighbour.
 
 use super::{
     hosts::{Hosts, resolve},
@@ -27,8 +28,8 @@ const LONGEST_DIAL: Duration = Duration::from_secs(5);
 /// Connects `ring.rank` with both neighbours.
 ///
 /// # Errors
-/// [`CommError::NotConnected`] naming the neighbour, the address and what was tried; [`CommError::Setup`] for an address
-/// that cannot be resolved or listened at.
+/// [`CommError::NotConnected`] naming the neighbour, the address and what was tried; [`CommError::Setup`] for
+/// an address that cannot be resolved or listened at.
 pub(super) fn join(hosts: &Hosts, ring: Ring, within: Duration) -> Result<Ports, CommError> {
     if ring.size == 1 {
         return Ok(Ports { right: vec![], left: vec![] });
@@ -142,8 +143,9 @@ fn cannot_listen(rank: usize, text: &str, error: &io::Error) -> CommError {
 
 /// A connection as calls need it.
 ///
-/// Its buffers are left to the system, which lets them grow to some MiB as the connection is used. To ask for a size would
-/// end that growth, and on a stock Linux (`net.core.rmem_max` 208 KiB) at a fraction of it: sums of 1 MiB take twice as long.
+/// Its buffers are left to the system, which lets them grow to some MiB as the connection is used. To ask for
+/// a size would end that growth, and on a stock Linux (`net.core.rmem_max` 208 KiB) at a fraction of it: sums
+/// of 1 MiB take twice as long.
 fn ready(stream: TcpStream) -> Result<TcpStream, CommError> {
     let prepared = stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(true));
     prepared.map_err(|source| CommError::Io { what: "preparing a connection of the ring", source })?;
