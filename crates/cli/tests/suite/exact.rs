@@ -4,7 +4,7 @@ use crate::common::{fixture, output, pomar};
 use pomar_kernels::Level;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::OnceLock};
 
 const SPLITS: &str = "1,tp2,tp3,tp4,pp2,pp3,tp2xpp2";
 
@@ -48,8 +48,7 @@ fn smollm2_over_tcp_and_at_every_level() {
 
 #[test]
 fn float_checkpoints_under_all_splits_at_every_level() {
-    for model in
-        [fixture("models/llama"), fixture("models/mistral"), fixture("models/qwen3"), as_f32("llama")]
+    for model in [fixture("models/llama"), fixture("models/mistral"), fixture("models/qwen3"), llama_as_f32()]
     {
         let model = model.to_str().unwrap();
         let splits = SPLITS.replace(",tp2xpp2", ",tp2xpp2,tp4xpp3");
@@ -59,10 +58,14 @@ fn float_checkpoints_under_all_splits_at_every_level() {
     }
 }
 
-/// A copy of a bf16 fixture with its weights widened to f32.
-fn as_f32(model: &str) -> PathBuf {
-    let (from, to) =
-        (fixture("models").join(model), PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("llama-f32"));
+/// A copy of the llama fixture with its bf16 weights widened to f32, made once: tests that run beside each other read it.
+fn llama_as_f32() -> PathBuf {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(widen_llama).clone()
+}
+
+fn widen_llama() -> PathBuf {
+    let (from, to) = (fixture("models/llama"), PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("llama-f32"));
     std::fs::create_dir_all(&to).unwrap();
     std::fs::copy(from.join("config.json"), to.join("config.json")).unwrap();
     let bytes = std::fs::read(from.join("model.safetensors")).unwrap();
@@ -86,7 +89,7 @@ fn as_f32(model: &str) -> PathBuf {
 fn bf16_and_its_f32_copy_give_the_same_logits() {
     let level = pomar_kernels::level();
     let narrow = check(fixture("models/llama").to_str().unwrap(), "1", level, &[]);
-    assert_eq!(check(as_f32("llama").to_str().unwrap(), "1", level, &[]), narrow);
+    assert_eq!(check(llama_as_f32().to_str().unwrap(), "1", level, &[]), narrow);
 }
 
 #[test]
