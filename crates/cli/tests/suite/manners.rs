@@ -102,6 +102,17 @@ fn bench_prints_both_speeds() {
 }
 
 #[test]
+fn bench_measures_collectives_too() {
+    let arguments = ["bench", "collectives", "--transports", "shm", "--json"];
+    let json: Value = serde_json::from_str(&output(&mut pomar(&arguments))).unwrap();
+    let figures = json["transports"][0]["figures"].as_array().unwrap();
+    assert!(figures.iter().all(|figure| figure["median_us"].as_f64().unwrap() > 0.0), "{json}");
+    for call in ["all_sum", "all_gather", "send_recv"] {
+        assert!(figures.iter().any(|figure| figure["call"] == call && figure["bytes"] == 8192), "{json}");
+    }
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_error() {
     use std::process::Stdio;
     let llama = llama();
