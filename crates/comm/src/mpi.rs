@@ -58,6 +58,10 @@ const LAST_SENDS: Duration = Duration::from_millis(500);
 const LAST_FAREWELLS: Duration = Duration::from_millis(200);
 const LAST_RECEIVES: Duration = Duration::from_millis(200);
 
+/// How long the end of the process waits for others after a rank has died: it cannot come any more, and whoever else
+/// leaves does so for the same reason, about now.
+const END_AFTER_A_DEATH: Duration = Duration::from_secs(2);
+
 const POINT_TO_POINT: usize = 0;
 const COLLECTIVES: usize = 1;
 const _: () = assert!(COLLECTIVES + 1 == CHANNELS);
@@ -231,6 +235,14 @@ impl Shared {
         Ok(settled && withdrawn && !has_failed)
     }
 
+    /// How long the end of the process waits for other ranks when this group failed, whose calls wait for `deadline`.
+    fn patience_at_end(&self, deadline: Duration) -> Duration {
+        match self.common.verdict.get() {
+            Some(Verdict::Dead { .. }) => END_AFTER_A_DEATH.min(deadline),
+            _ => deadline,
+        }
+    }
+
     /// Asks all links again and again until all say yes; false when time is up.
     fn poll_all(
         &self,
@@ -259,7 +271,7 @@ impl Drop for MpiGroup {
             let _ = attending.join();
         }
         if !self.shared.close().unwrap_or(false) {
-            self.shared.process.wait_at_end(Some(self.deadline()));
+            self.shared.process.wait_at_end(Some(self.shared.patience_at_end(self.deadline())));
         }
     }
 }

@@ -31,7 +31,6 @@
 //! neighbour, so the addresses belong on a cable or a network whose every machine is trusted.
 
 mod drive;
-mod eagerness;
 mod hop;
 mod hosts;
 mod lane;
@@ -51,7 +50,6 @@ use crate::{
     wait::Patience,
 };
 use drive::{CHUNK_BYTES, Drive, Halt, Load};
-use eagerness::Eagerness;
 use hosts::Hosts;
 use lane::{Direction, Lane, Task};
 use plan::Ring;
@@ -69,7 +67,7 @@ pub struct RingGroup {
     ring: Ring,
     ports: Ports,
     verdict: VerdictCell,
-    eagerness: Eagerness,
+    patience: Patience,
     dead_after: Duration,
     collective: Mutex<Desk>,
     to_right: Mutex<Desk>,
@@ -128,7 +126,7 @@ impl RingGroup {
             ring,
             ports,
             verdict: VerdictCell::default(),
-            eagerness: Eagerness::new(Patience::new(options.spin, hosts.beside(rank)).spin()),
+            patience: Patience::new(options.spin, hosts.beside(rank)),
             dead_after: options.dead_after,
             collective: Desk::new(2 * lanes, CHUNK_BYTES),
             to_right: Desk::new(lanes, 0),
@@ -179,8 +177,8 @@ impl RingGroup {
     }
 
     fn drive(&self, within: Duration) -> Drive<'_> {
-        let (ports, verdict, eagerness) = (&self.ports, &self.verdict, &self.eagerness);
-        Drive { ports, verdict, eagerness, within, stranded_after: self.dead_after }
+        let (ports, verdict, patience) = (&self.ports, &self.verdict, self.patience);
+        Drive { ports, verdict, patience, within, stranded_after: self.dead_after }
     }
 
     fn run(

@@ -30,6 +30,14 @@ const SPIN_FOR: Duration = Duration::from_micros(10);
 /// Polls between two looks at the clock while spinning.
 const POLLS_PER_LOOK: u32 = 32;
 
+/// The phases of a wait, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Spin,
+    Yield,
+    Sleep,
+}
+
 /// How long to spin before yielding.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
@@ -44,9 +52,15 @@ impl Patience {
         Self { spin: chosen.unwrap_or(by_cores) }
     }
 
-    /// How long to spin.
-    pub(crate) fn spin(self) -> Duration {
-        self.spin
+    /// What to do after `waited` without an answer.
+    pub(crate) fn phase(self, waited: Duration) -> Phase {
+        if waited < self.spin {
+            Phase::Spin
+        } else if waited < self.spin + YIELD_FOR {
+            Phase::Yield
+        } else {
+            Phase::Sleep
+        }
     }
 }
 
@@ -143,8 +157,8 @@ impl<'a, T: Transport + ?Sized> Wait<'a, T> {
             return Ok(answer);
         }
         let begun = Instant::now();
-        let spin = self.transport.seat().patience.spin;
-        while begun.elapsed() < spin {
+        let patience = self.transport.seat().patience;
+        while patience.phase(begun.elapsed()) == Phase::Spin {
             for _ in 0..POLLS_PER_LOOK {
                 spin_loop();
                 if let Some(answer) = poll()? {
@@ -153,7 +167,7 @@ impl<'a, T: Transport + ?Sized> Wait<'a, T> {
             }
             self.transport.verdict()?;
         }
-        while begun.elapsed() < spin + YIELD_FOR {
+        while patience.phase(begun.elapsed()) == Phase::Yield {
             thread::yield_now();
             if let Some(answer) = self.poll_slowly(peer, &mut poll)? {
                 return Ok(answer);

@@ -6,9 +6,9 @@
 //!
 //! **The end.** MPI_Finalize waits for all ranks, and a launcher takes a rank that ends without it for a crash and ends
 //! the others. Both are right: when all has gone well, a rank that is done waits for those that still work, as in every
-//! MPI program. When the last group failed, some rank may never come. Then the wait is limited to what a call of that
-//! group might have waited, which leaves the others time to end in their own way; a rank that gives up makes the
-//! launcher clean up.
+//! MPI program. When the last group failed, some rank may never come. Then the wait is limited: to two seconds when a
+//! rank has died, else to what a call of that group might have waited, which leaves the others time to end in their own
+//! way. A rank that gives up makes the launcher clean up.
 
 use super::{
     api::{Api, MpiError, World},

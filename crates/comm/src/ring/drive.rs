@@ -1,28 +1,30 @@
 //! Moves the bytes of one call: one thread, all lanes, no socket ever blocks.
 //!
 //! Every pass gives each lane one write and one read, so a rank always reads while it writes and two
-//! neighbours that both have much to send cannot block each other. When nothing moves it spins for a moment,
-//! then sleeps in `poll` on exactly the sockets that it waits for.
+//! neighbours that both have much to send cannot block each other. When nothing moves it waits in the phases of
+//! `wait`; to sleep is to `poll` exactly the sockets that it waits for.
 
 use super::{
-    eagerness::Eagerness,
     hop,
     lane::{Incoming, Lane},
     ports::{Polled, Port, Ports, Side},
 };
-use crate::{BufferMut, CommError, reduce::Reduce, verdict::VerdictCell};
+use crate::{
+    BufferMut, CommError,
+    reduce::Reduce,
+    verdict::VerdictCell,
+    wait::{LONGEST_SLEEP, Patience, Phase},
+};
 use std::{
     hint::spin_loop,
     io::{self, ErrorKind, Read, Write},
     ops::Range,
+    thread,
     time::{Duration, Instant},
 };
 
 /// Most bytes of one write or one read: small enough to stay in the second-level cache until they are joined.
 pub(super) const CHUNK_BYTES: usize = 256 << 10;
-
-/// Longest sleep before looking at the world again.
-const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 
 /// The caller's memory in one call.
 pub(super) enum Load<'a> {
@@ -87,7 +89,7 @@ pub(super) enum Halt {
 pub(super) struct Drive<'a> {
     pub(super) ports: &'a Ports,
     pub(super) verdict: &'a VerdictCell,
-    pub(super) eagerness: &'a Eagerness,
+    pub(super) patience: Patience,
     pub(super) within: Duration,
     /// How long to wait on when nothing moves and a neighbour has gone.
     pub(super) stranded_after: Duration,
@@ -104,15 +106,9 @@ enum Progress {
 struct Waiting {
     started: Instant,
     begun: bool,
-    idle: Option<Idle>,
+    /// Since when nothing moves.
+    idle_since: Option<Instant>,
     gone: Option<(Side, Instant)>,
-}
-
-/// A time in which nothing moves.
-struct Idle {
-    since: Instant,
-    spin: Duration,
-    slept: bool,
 }
 
 impl Drive<'_> {
@@ -123,13 +119,13 @@ impl Drive<'_> {
         load: &mut Load<'_>,
         scratch: &mut [u8],
     ) -> Result<(), Halt> {
-        let mut waiting = Waiting { started: Instant::now(), begun: false, idle: None, gone: None };
+        let mut waiting = Waiting { started: Instant::now(), begun: false, idle_since: None, gone: None };
         loop {
             match self.pass(lanes, load, scratch)? {
                 Progress::Done => return Ok(()),
                 Progress::Moved => {
                     waiting.begun = true;
-                    self.learn(waiting.idle.take());
+                    waiting.idle_since = None;
                 }
                 Progress::Stuck => self.wait(lanes, &mut waiting)?,
             }
@@ -202,13 +198,16 @@ impl Drive<'_> {
         if left.is_zero() {
             return Err(Halt::Late { side: due_from(lanes), begun: waiting.begun });
         }
-        let begin = || Idle { since: now, spin: self.eagerness.spin(), slept: false };
-        let idle = waiting.idle.get_or_insert_with(begin);
-        if now - idle.since < idle.spin {
-            spin_loop();
-            return Ok(());
+        match self.patience.phase(now - *waiting.idle_since.get_or_insert(now)) {
+            Phase::Spin => spin_loop(),
+            Phase::Yield => thread::yield_now(),
+            Phase::Sleep => self.sleep(lanes, waiting, left.min(LONGEST_SLEEP))?,
         }
-        idle.slept = true;
+        Ok(())
+    }
+
+    /// Sleeps until a socket is ready, `at_most` as long; when none gets ready, somebody may have gone.
+    fn sleep(&self, lanes: &[Lane], waiting: &mut Waiting, at_most: Duration) -> Result<(), Halt> {
         let mut polled = Polled::default();
         for lane in lanes {
             if lane.to_receive().is_some() {
@@ -218,20 +217,7 @@ impl Drive<'_> {
                 polled.watch_to_write(self.ports.stream(lane.out()));
             }
         }
-        if !polled.wait(left.min(LONGEST_SLEEP)) {
-            self.look_for_the_gone(waiting)?;
-        }
-        Ok(())
-    }
-
-    /// Takes note of how a wait ended.
-    fn learn(&self, idle: Option<Idle>) {
-        match idle {
-            Some(Idle { spin, .. }) if spin.is_zero() => {}
-            Some(Idle { slept: true, .. }) => self.eagerness.was_in_vain(),
-            Some(_) => self.eagerness.paid(),
-            None => {}
-        }
+        if polled.wait(at_most) { Ok(()) } else { self.look_for_the_gone(waiting) }
     }
 
     /// A neighbour that closes its connection may have left in good order, with everything sent that this
@@ -241,8 +227,10 @@ impl Drive<'_> {
             let gone = [Side::Right, Side::Left].into_iter().find(|side| self.ports.has_ended(*side));
             waiting.gone = gone.map(|side| (side, Instant::now()));
         }
-        match (waiting.gone, &waiting.idle) {
-            (Some((side, seen)), Some(idle)) if seen.max(idle.since).elapsed() >= self.stranded_after => {
+        match (waiting.gone, waiting.idle_since) {
+            (Some((side, seen)), Some(idle_since))
+                if seen.max(idle_since).elapsed() >= self.stranded_after =>
+            {
                 Err(Halt::Stranded { side })
             }
             _ => Ok(()),
