@@ -2,12 +2,16 @@
 
 use std::{
     fs,
+    io::Read,
     net::TcpListener,
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Output, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
+
+/// No launch of these tests takes nearly as long, even on a busy machine.
+const LONGEST: Duration = Duration::from_secs(180);
 
 /// A test's own place. Launches put their files into `tmp` of it.
 pub(crate) struct Place(tempfile::TempDir);
@@ -47,7 +51,7 @@ impl Place {
 
     /// `pomar launch` with these arguments, started in this place, with nothing on its standard input.
     pub(crate) fn launch<S: AsRef<str>>(&self, arguments: &[S]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pomar"));
+        let mut command = pomar();
         command.arg("launch").args(arguments.iter().map(AsRef::as_ref)).current_dir(self.0.path());
         command.env("TMPDIR", self.path("tmp")).env("PLACE", self.0.path()).env("LC_ALL", "C");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -77,11 +81,20 @@ impl Place {
     }
 }
 
+/// pomar as a terminal starts it: a test run in the background, or under nohup, has signals ignored, children inherit
+/// that, and pomar respects it.
+fn pomar() -> Command {
+    if cfg!(not(target_os = "linux")) {
+        return Command::new(env!("CARGO_BIN_EXE_pomar"));
+    }
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,QUIT,TERM", env!("CARGO_BIN_EXE_pomar")]);
+    command
+}
+
 /// Runs a launch to its end.
 pub(crate) fn said(command: &mut Command) -> Said {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Said { status, out: text(stdout), err: text(stderr) }
+    Running::start(command).said()
 }
 
 /// Runs a launch that must succeed; its standard output, sorted, since ranks print when they like.
@@ -182,13 +195,16 @@ impl Running {
         kill(name, self.0.id().into());
     }
 
+    /// What it says until it ends. One that hangs is killed, which its status then shows.
     pub(crate) fn said(mut self) -> Said {
         let (mut out, mut err) = (String::new(), String::new());
         let (mut from_out, mut from_err) = (self.0.stdout.take().unwrap(), self.0.stderr.take().unwrap());
         std::thread::scope(|scope| {
-            use std::io::Read;
             scope.spawn(|| from_err.read_to_string(&mut err).unwrap());
-            from_out.read_to_string(&mut out).unwrap();
+            scope.spawn(|| from_out.read_to_string(&mut out).unwrap());
+            if !within(LONGEST, || self.0.try_wait().unwrap().is_some()) {
+                self.0.kill().unwrap();
+            }
         });
         Said { status: self.0.wait().unwrap(), out, err }
     }

@@ -64,7 +64,8 @@ fn nohup_is_respected() {
     let script = "echo $$ >$PLACE/rank.$POMAR_RANK; until [ -e $PLACE/go ]; do sleep 0.1; done; echo done";
     let inner = place.here(2, &[], script);
     let mut command = std::process::Command::new("sh");
-    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(inner.get_program()).args(inner.get_args());
+    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_pomar")]);
+    command.args(inner.get_args().skip_while(|argument| *argument != "launch"));
     command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let launch = Running::start(&mut command);
