@@ -197,14 +197,32 @@ fn attend(shared: &Shared, dead_after: Duration) {
                 Err(error) => shared.common.end(blame(link, &error)),
             }
             if beat && !link.has_left() {
-                let silent = silence.observe(link.heard(), since_beat.unwrap_or_default(), BEAT * 2);
-                if silent > dead_after {
-                    let what = format!("no sign of life for {silent:.1?}; is its process stopped?");
-                    shared.common.end(Verdict::Dead { rank: link.peer, what });
-                }
+                silence.observe(link.heard(), since_beat.unwrap_or_default(), BEAT * 2);
             }
         }
+        let silent = shared.links.iter().zip(&silences).filter(|(link, _)| !link.has_left());
+        let silent = silent.map(|(link, silence)| (link.peer, silence.lasted()));
+        if let Some(verdict) =
+            verdict_on(silent.filter(|(_, lasted)| *lasted > dead_after).collect(), dead_after)
+        {
+            shared.common.end(verdict);
+        }
     }
+}
+
+/// Who has been silent for too long.
+///
+/// A rank that is stopped while MPI puts its message into a queue in shared memory leaves a hole there, and messages of
+/// other ranks behind it are not seen (UCX does so). A rank that hears nothing from several others can thus not tell which
+/// of them is to blame: it leaves time to those that can, and then names all.
+fn verdict_on(silent: Vec<(usize, Duration)>, dead_after: Duration) -> Option<Verdict> {
+    let (&(rank, lasted), others) = silent.split_first()?;
+    if !others.is_empty() && lasted <= dead_after + BEAT * 2 {
+        return None;
+    }
+    let others: String = others.iter().map(|(rank, _)| format!(", nor from rank {rank}")).collect();
+    let what = format!("no sign of life for {lasted:.1?}{others}; is its process stopped?");
+    Some(Verdict::Dead { rank, what })
 }
 
 /// Why the group ends when attending to a peer failed.
@@ -350,5 +368,26 @@ impl Transport for MpiGroup {
 
     fn end(&self, verdict: Verdict) {
         self.shared.common.end(verdict);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_silent_rank_is_blamed_at_once_and_several_later_together() {
+        let (limit, longer) = (Duration::from_millis(1200), Duration::from_millis(1300));
+        let blamed = |silent: &[(usize, Duration)]| {
+            verdict_on(silent.to_vec(), limit).map(|verdict| match verdict {
+                Verdict::Dead { rank, what } => (rank, what),
+                other => panic!("{other:?}"),
+            })
+        };
+        assert_eq!(blamed(&[]), None);
+        assert_eq!(blamed(&[(1, longer)]).unwrap().0, 1);
+        assert_eq!(blamed(&[(0, longer), (1, longer)]), None);
+        let (rank, what) = blamed(&[(0, limit + BEAT * 3), (1, longer)]).unwrap();
+        assert!(rank == 0 && what.contains("nor from rank 1"), "{what}");
     }
 }

@@ -23,6 +23,11 @@ impl Silence {
         }
         self.silent
     }
+
+    /// For how long the counter has not moved, at the last look.
+    pub(crate) fn lasted(&self) -> Duration {
+        self.silent
+    }
 }
 
 #[cfg(test)]

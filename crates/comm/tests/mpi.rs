@@ -424,7 +424,10 @@ fn sum_in_vain(group: MpiGroup) -> ! {
             break error;
         }
     };
-    println!("\nNAMED {error}");
+    // A victim that the launcher wakes up when it ends the job has its own view of things.
+    if group.rank() != VICTIM {
+        println!("\nNAMED {error}");
+    }
     drop(group);
     exit(1)
 }
@@ -440,6 +443,8 @@ fn killed(group: MpiGroup) {
 fn stopped(group: MpiGroup) {
     if group.rank() == VICTIM {
         signal_oneself(libc::SIGSTOP);
+        // The signal takes a moment to stop all threads. Inside MPI, this one would make others deaf (`verdict_on`).
+        thread::sleep(SOON);
     }
     // Without a word about the victim until then, the error would be the deadline's.
     group.set_deadline(LIMIT);
@@ -527,10 +532,9 @@ fn a_killed_rank_ends_the_job() {
 #[test]
 fn a_stopped_rank_is_named_and_ends_the_job() {
     for launcher in LAUNCHERS {
-        // Where the launcher wakes the victim up when it ends the job, that one hears of its death, too.
         let ended = launch(launcher, 3, "stopped");
         let named = ended.lines("NAMED ");
-        assert!(named.len() >= 2 && named.iter().all(|error| error.contains("rank 1 is dead")), "{named:?}");
+        assert!(named.len() == 2 && named.iter().all(|error| error.contains("rank 1 is dead")), "{named:?}");
         assert!(!ended.status.success());
         ended.assert_no_orphans(3);
     }
