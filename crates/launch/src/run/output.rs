@@ -3,7 +3,7 @@
 use super::{Event, RunOptions};
 use crate::{Plan, plan::Labels};
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     io::{self, IsTerminal, Write},
     time::Duration,
 };
@@ -59,6 +59,8 @@ pub(super) struct Printer {
     /// Two per process.
     lines: Vec<Line>,
     tails: Tails,
+    /// What ranks of Open MPI have begun to say, by line and rank: their pieces may come in between each other.
+    begun: BTreeMap<(usize, usize), Vec<u8>>,
     /// The stream whose unfinished line the terminal shows.
     open: Option<usize>,
 }
@@ -101,7 +103,7 @@ impl Printer {
     fn with(labels: Vec<Labels>, out: Sink, err: Sink) -> Self {
         let lines = labels.iter().flat_map(|_| [Line::default(), Line::default()]).collect();
         let tails = labels.iter().map(|_| VecDeque::new()).collect();
-        Self { out, err, labels, lines, tails, open: None }
+        Self { out, err, labels, lines, tails, begun: BTreeMap::new(), open: None }
     }
 
     fn take(&mut self, piece: Piece) -> io::Result<()> {
@@ -112,7 +114,10 @@ impl Printer {
             }
             Piece::End { process, stream } => {
                 let line = line_of(process, stream);
-                if self.lines[line].bytes.is_empty() { Ok(()) } else { self.finish_line(line) }
+                if !self.lines[line].bytes.is_empty() {
+                    self.finish_line(line)?;
+                }
+                self.print_begun(line)
             }
             Piece::Bytes { process, stream, bytes } => self.take_bytes(line_of(process, stream), &bytes),
         }?;
@@ -149,37 +154,81 @@ impl Printer {
     /// Writes what is not yet shown of a line, after its prefix unless it continues what is on the terminal.
     fn show(&mut self, line: usize) -> io::Result<()> {
         let Line { bytes, shown } = std::mem::take(&mut self.lines[line]);
-        let (rank, from) = match self.labels[line / 2] {
-            Labels::Rank(rank) => (Some(rank), shown),
-            Labels::OpenMpi => tagged(&bytes).map_or((None, shown), |(rank, text)| (Some(rank), text)),
-            Labels::AsIs => (None, bytes.len()),
-        };
         if self.open != Some(line) {
             self.close_line()?;
-            let sink = self.sink(line);
-            match rank {
-                Some(rank) if sink.colour => write!(sink.to, "\x1b[{}m[{rank}]\x1b[0m ", 31 + rank % 6)?,
-                Some(rank) => write!(sink.to, "[{rank}] ")?,
-                None => {}
+            if let Labels::Rank(rank) = self.labels[line / 2] {
+                self.print_prefix(line, rank)?;
             }
         }
-        if self.labels[line / 2] == Labels::OpenMpi {
-            self.sink(line).to.write_all(&without(&bytes[from..], &bytes[..from]))?;
-        } else {
-            self.sink(line).to.write_all(&bytes[from..])?;
-        }
+        self.sink(line).to.write_all(&bytes[shown..])?;
         self.open = Some(line);
         self.lines[line] = Line { shown: bytes.len(), bytes };
         Ok(())
     }
 
-    fn finish_line(&mut self, line: usize) -> io::Result<()> {
-        if self.labels[line / 2] != Labels::AsIs {
-            self.show(line)?;
-            if !self.lines[line].bytes.ends_with(b"\n") {
-                self.sink(line).to.write_all(b"\n")?;
+    fn print_prefix(&mut self, line: usize, rank: usize) -> io::Result<()> {
+        let sink = self.sink(line);
+        if sink.colour {
+            write!(sink.to, "\x1b[{}m[{rank}]\x1b[0m ", 31 + rank % 6)
+        } else {
+            write!(sink.to, "[{rank}] ")
+        }
+    }
+
+    /// Writes a line of Open MPI's, which is made of pieces of one or several ranks. The line feed ends the last piece's;
+    /// the others wait for theirs.
+    fn print_tagged(&mut self, line: usize, bytes: &[u8]) -> io::Result<()> {
+        let mut pieces = pieces_of(bytes);
+        let last = pieces.pop();
+        for (rank, text) in pieces {
+            let Some(rank) = rank else {
+                self.print_text(line, None, text)?;
+                continue;
+            };
+            let begun = self.begun.entry((line, rank)).or_default();
+            begun.extend_from_slice(text);
+            if begun.len() >= MAX_LINE {
+                let begun = std::mem::take(begun);
+                self.print_text(line, Some(rank), &begun)?;
             }
-            self.open = None;
+        }
+        let Some((rank, text)) = last else { return Ok(()) };
+        let mut begun = rank.and_then(|rank| self.begun.remove(&(line, rank))).unwrap_or_default();
+        begun.extend_from_slice(text);
+        self.print_text(line, rank, &begun)
+    }
+
+    /// Writes what ranks of Open MPI had begun to say when the stream ended.
+    fn print_begun(&mut self, line: usize) -> io::Result<()> {
+        let mut begun = self.begun.split_off(&(line, 0));
+        self.begun.append(&mut begun.split_off(&(line + 1, 0)));
+        begun.into_iter().try_for_each(|((_, rank), text)| self.print_text(line, Some(rank), &text))
+    }
+
+    /// A whole line.
+    fn print_text(&mut self, line: usize, rank: Option<usize>, text: &[u8]) -> io::Result<()> {
+        self.close_line()?;
+        rank.map_or(Ok(()), |rank| self.print_prefix(line, rank))?;
+        let sink = self.sink(line);
+        sink.to.write_all(text)?;
+        if text.ends_with(b"\n") { Ok(()) } else { sink.to.write_all(b"\n") }
+    }
+
+    fn finish_line(&mut self, line: usize) -> io::Result<()> {
+        match self.labels[line / 2] {
+            Labels::AsIs => {}
+            Labels::Rank(_) => {
+                self.show(line)?;
+                if !self.lines[line].bytes.ends_with(b"\n") {
+                    self.sink(line).to.write_all(b"\n")?;
+                }
+                self.open = None;
+            }
+            Labels::OpenMpi => {
+                let bytes = std::mem::take(&mut self.lines[line].bytes);
+                self.print_tagged(line, &bytes)?;
+                self.lines[line].bytes = bytes;
+            }
         }
         let Line { bytes, .. } = std::mem::take(&mut self.lines[line]);
         let tail = &mut self.tails[line / 2];
@@ -219,18 +268,25 @@ fn tagged(line: &[u8]) -> Option<(usize, usize)> {
     Some((rank, close + 1 + tag.len() + space))
 }
 
-/// The text without the tags in it: Open MPI begins every piece that it reads with one, and a rank may write a line in
-/// several pieces.
-fn without(mut text: &[u8], tag: &[u8]) -> Vec<u8> {
-    let mut rest = Vec::with_capacity(text.len());
-    while let Some(at) =
-        (!tag.is_empty()).then(|| text.windows(tag.len()).position(|part| part == tag)).flatten()
-    {
-        rest.extend_from_slice(&text[..at]);
-        text = &text[at + tag.len()..];
+/// The pieces of a line, each with the rank that its tag names: Open MPI begins every piece that it reads with one, and a
+/// rank may write a line in several pieces.
+fn pieces_of(mut line: &[u8]) -> Vec<(Option<usize>, &[u8])> {
+    let mut pieces = Vec::new();
+    let mut rank = None;
+    let mut at = 0;
+    while at < line.len() {
+        match tagged(&line[at..]).filter(|_| line[at] == b'[') {
+            Some((next, length)) => {
+                if at > 0 || rank.is_some() {
+                    pieces.push((rank, &line[..at]));
+                }
+                (rank, line, at) = (Some(next), &line[at + length..], 0);
+            }
+            None => at += 1,
+        }
     }
-    rest.extend_from_slice(text);
-    rest
+    pieces.push((rank, line));
+    pieces
 }
 
 #[cfg(test)]

@@ -129,3 +129,17 @@ fn tags_of_open_mpi_become_ranks() {
     assert_eq!(tagged(b"[1,]<stdout>:x"), None);
     assert_eq!(tagged(b""), None);
 }
+
+#[test]
+fn pieces_of_ranks_of_open_mpi_find_their_lines() {
+    let (mut printer, screen) = printer(Labels::OpenMpi, false, false);
+    // Two ranks write text and line feed apart.
+    let mixed =
+        ["[1,1]<stdout>:one[1,0]<stdout>:none\n", "[1,1]<stdout>:\n", "[1,2]<stdout>:rest[1,0]<stdout>:\n"];
+    for line in mixed {
+        printer.take(bytes(0, line)).unwrap();
+    }
+    assert_eq!(screen.text(), "[0] none\n[1] one\n[0] \n");
+    printer.take(Piece::End { process: 0, stream: Stream::Out }).unwrap();
+    assert_eq!(screen.text(), "[0] none\n[1] one\n[0] \n[2] rest\n");
+}
