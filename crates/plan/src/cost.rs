@@ -1,0 +1,236 @@
+//! What a step costs on one machine, layer by layer, and what a layer's shard takes of its memory.
+//!
+//! A step is either one token for each of several users, or a chunk of one prompt. Its time in a layer has a part that
+//! shrinks with the rank's share of the layer and a part that does not:
+//!
+//!   shared = max(bytes of weights touched and cache read / effective bandwidth, operations / effective rate)
+//!            + operations of attention / effective rate
+//!   fixed  = what the backend needs for a layer of its kind
+
+use crate::{
+    Backend, Format, Machine, Model,
+    model::{Attention, Layer, Mlp},
+};
+
+/// Bytes of a number in the cache and in what ranks send each other: f16.
+pub const CACHE_BYTES: f64 = 2.0;
+
+/// Room for a program and its libraries on each machine, in bytes.
+const PROGRAM: f64 = 1.0e9;
+
+/// Buffers per token that is worked on at once, in numbers of f16 per width of the residual stream.
+const BUFFERS_PER_TOKEN: f64 = 16.0;
+
+/// Products of narrow models do not fill a GPU: at this width they reach half of what wide ones do. From prompts of models
+/// of 1024 to 8192 numbers' width on one machine (`rapidmlx-*`).
+const HALF_RATE_WIDTH: f64 = 500.0;
+
+/// One step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step {
+    /// One token for each of `users`, each after `context` tokens.
+    Decode {
+        /// Sequences that take part.
+        users: f64,
+        /// Tokens in the cache of each.
+        context: f64,
+    },
+    /// `tokens` tokens of one prompt after `context` others.
+    Prefill {
+        /// Tokens at once.
+        tokens: f64,
+        /// Tokens before them.
+        context: f64,
+    },
+}
+
+impl Step {
+    /// Tokens that go through the layers.
+    pub fn tokens(&self) -> f64 {
+        match *self {
+            Self::Decode { users, .. } => users,
+            Self::Prefill { tokens, .. } => tokens,
+        }
+    }
+
+    fn cache_read(&self, attention: &Attention) -> f64 {
+        match *self {
+            Self::Decode { users, context } => users * attention.cache(context),
+            Self::Prefill { tokens, context } => attention.cache(context + tokens),
+        }
+    }
+
+    fn attention_operations(&self, attention: &Attention) -> f64 {
+        match *self {
+            Self::Decode { users, context } => users * attention.decode_operations(context),
+            Self::Prefill { tokens, context } => {
+                tokens * attention.prefill_operations(context + tokens / 2.0)
+            }
+        }
+    }
+
+    /// Rows of logits.
+    fn rows(&self) -> f64 {
+        match *self {
+            Self::Decode { users, .. } => users,
+            Self::Prefill { .. } => 1.0,
+        }
+    }
+}
+
+/// A share of a time that shrinks with a rank's share of a layer, and one that does not; and what the first is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Time {
+    /// Reading memory, in s.
+    pub memory: f64,
+    /// Multiplying, in s.
+    pub compute: f64,
+    /// The backend's own time, in s; not shared.
+    pub fixed: f64,
+}
+
+impl Time {
+    /// The part that shrinks with a rank's share.
+    pub fn shared(&self) -> f64 {
+        self.memory + self.compute
+    }
+}
+
+impl std::ops::AddAssign for Time {
+    fn add_assign(&mut self, other: Self) {
+        self.memory += other.memory;
+        self.compute += other.compute;
+        self.fixed += other.fixed;
+    }
+}
+
+/// Time of each layer of a step on one machine alone. The output layer is a part of the last.
+pub fn layer_times(
+    model: &Model,
+    format: &Format,
+    machine: &Machine,
+    backend: &Backend,
+    step: Step,
+) -> Vec<Time> {
+    let mut times: Vec<Time> =
+        model.layers.iter().map(|layer| layer_time(model, layer, format, machine, backend, step)).collect();
+    if let Some(last) = times.last_mut() {
+        *last += output_time(model, format, machine, backend, step);
+    }
+    times
+}
+
+fn bandwidth(machine: &Machine, backend: &Backend) -> f64 {
+    let share = if machine.two_dies { backend.two_die_share } else { backend.bandwidth_share };
+    machine.bandwidth * share
+}
+
+/// Operations/s; where a machine's rate is not known, nothing is said of compute.
+fn rate(machine: &Machine) -> f64 {
+    if machine.rate > 0.0 { machine.rate } else { f64::INFINITY }
+}
+
+fn layer_time(
+    model: &Model,
+    layer: &Layer,
+    format: &Format,
+    machine: &Machine,
+    backend: &Backend,
+    step: Step,
+) -> Time {
+    let tokens = step.tokens();
+    let others = layer.attention.weights(model.hidden) + layer.mlp.other_weights(model.hidden);
+    let weights = others * format.others + layer.mlp.expert_weights_touched(tokens) * format.experts;
+    let bytes = weights / 8.0 + step.cache_read(&layer.attention) * CACHE_BYTES;
+    let operations = 2.0 * tokens * layer.weights_per_token(model.hidden);
+    let has_experts = matches!(layer.mlp, Mlp::Experts { .. });
+    let mut share = backend.rate_share * model.hidden / (model.hidden + HALF_RATE_WIDTH);
+    let mut fixed = backend.layer;
+    if has_experts {
+        share *= backend.expert_rate_share;
+        fixed += backend.expert_layer;
+    }
+    let (attention_rate_share, attention_layer) = match layer.attention {
+        Attention::Grouped { .. } => (1.0, 0.0),
+        Attention::Latent { .. } => (backend.latent_rate_share, backend.latent_layer),
+        Attention::State { .. } => (backend.state_rate_share, backend.state_layer),
+        Attention::Compressed { .. } => (backend.compressed_rate_share, backend.compressed_layer),
+    };
+    share *= attention_rate_share;
+    fixed += attention_layer;
+    let reading = bytes / bandwidth(machine, backend);
+    let multiplying = operations / (rate(machine) * share);
+    let attention_share = match step {
+        Step::Decode { .. } => backend.attention_share,
+        Step::Prefill { .. } => share,
+    };
+    let attending = step.attention_operations(&layer.attention) / (rate(machine) * attention_share);
+    // The longer of the two hides the other.
+    let (memory, compute) =
+        if reading >= multiplying { (reading, attending) } else { (0.0, multiplying + attending) };
+    Time { memory, compute, fixed }
+}
+
+fn output_time(model: &Model, format: &Format, machine: &Machine, backend: &Backend, step: Step) -> Time {
+    let weights = model.vocab * model.hidden;
+    let reading = weights * format.ends / 8.0 / bandwidth(machine, backend);
+    let multiplying = 2.0 * step.rows() * weights / (rate(machine) * backend.rate_share);
+    let fixed = backend.step;
+    if reading >= multiplying {
+        Time { memory: reading, compute: 0.0, fixed }
+    } else {
+        Time { memory: 0.0, compute: multiplying, fixed }
+    }
+}
+
+/// What a layer takes of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Memory {
+    /// Weights, in bytes; shrink with the rank's share.
+    pub weights: f64,
+    /// Cache that ranks share without copies, in bytes; shrinks with the rank's share.
+    pub cache: f64,
+    /// Cache that each rank has all of, in bytes.
+    pub copied_cache: f64,
+}
+
+impl std::ops::AddAssign for Memory {
+    fn add_assign(&mut self, other: Self) {
+        self.weights += other.weights;
+        self.cache += other.cache;
+        self.copied_cache += other.copied_cache;
+    }
+}
+
+impl Memory {
+    /// Bytes on a rank with this share of the layers.
+    pub fn of(&self, share: f64) -> f64 {
+        share * (self.weights + self.cache) + self.copied_cache
+    }
+}
+
+/// Memory of each layer when `ranks` share it, for `users` sequences of `context` tokens. The embedding is a part of the
+/// first layer, the output layer one of the last.
+pub fn layer_memory(model: &Model, format: &Format, ranks: f64, users: f64, context: f64) -> Vec<Memory> {
+    let one = |layer: &Layer| {
+        let others = layer.attention.weights(model.hidden) + layer.mlp.other_weights(model.hidden);
+        let weights = (others * format.others + layer.mlp.expert_weights() * format.experts) / 8.0;
+        let cache = layer.attention.cache(context) * users * CACHE_BYTES;
+        let ways = layer.attention.cache_ways();
+        let copied = if ranks > ways { cache / ways } else { 0.0 };
+        Memory { weights, cache: if copied > 0.0 { 0.0 } else { cache }, copied_cache: copied }
+    };
+    let mut all: Vec<Memory> = model.layers.iter().map(one).collect();
+    let end = model.vocab * model.hidden * format.ends / 8.0;
+    all[0].weights += end;
+    if let Some(last) = all.last_mut().filter(|_| !model.tied || model.layers.len() == 1) {
+        last.weights += if model.tied { 0.0 } else { end };
+    }
+    all
+}
+
+/// Bytes on each machine whatever its share: the program, and buffers for what is worked on at once.
+pub fn base_memory(model: &Model, backend: &Backend, users: f64) -> f64 {
+    let buffers = backend.chunk.max(users) * model.hidden * BUFFERS_PER_TOKEN * CACHE_BYTES;
+    PROGRAM + buffers + users * model.vocab * 4.0
+}

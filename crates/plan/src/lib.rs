@@ -1,0 +1,31 @@
+//! Which machines, which split, how fast, how much: predictions for a language model on given machines, and a search for
+//! the best placement.
+//!
+//! Pure: no files, no clock, no network, no randomness. Machines and models come from the built-in [`Catalogue`], from a
+//! user's files, or from measured facts that the caller puts into a [`Machine`]. Nothing here knows how a model is run;
+//! a [`Backend`] is a handful of constants.
+//!
+//! To read: [`model`] (what a layer holds, reads, multiplies), [`cost`] (its time and memory on one machine), [`predict`]
+//! (a [`Placement`]'s time by cause), [`search`] (the best placement), [`answer`] (ranked plans in words). The formulas,
+//! units and sources of all constants are in docs/plan.md.
+
+pub mod backend;
+pub mod catalogue;
+mod cluster;
+pub mod cost;
+mod format;
+mod link;
+mod machine;
+pub mod model;
+pub mod predict;
+mod shape;
+
+pub use backend::Backend;
+pub use catalogue::{Catalogue, CatalogueError};
+pub use cluster::{Cluster, Node};
+pub use format::{Format, UnknownFormat};
+pub use link::{Link, UnknownLink};
+pub use machine::{Machine, Maker};
+pub use model::{Model, ShapeUnknown};
+pub use predict::{Placement, Rank, Setting, Stage, Workload};
+pub use shape::Shape;

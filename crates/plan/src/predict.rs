@@ -1,0 +1,280 @@
+//! What a placement of a model on machines will do: time per token and per prompt by cause, memory, power.
+
+use crate::{
+    Backend, Cluster, Format, Model,
+    cost::{self, CACHE_BYTES, Step, Time},
+};
+use serde::Serialize;
+use std::ops::Range;
+
+/// Which layers are where.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Placement {
+    /// In the order of the layers; each layer is in exactly one.
+    pub stages: Vec<Stage>,
+}
+
+/// Layers, and the ranks that share each of them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Stage {
+    /// Indices of layers.
+    pub layers: Range<usize>,
+    /// Never empty; shares add up to 1.
+    pub ranks: Vec<Rank>,
+}
+
+/// A machine's part in a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Rank {
+    /// Index of the machine in the cluster.
+    pub node: usize,
+    /// Share of each layer.
+    pub share: f64,
+}
+
+/// What is asked of a model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Workload {
+    /// Tokens per sequence that there must be memory for.
+    pub context: f64,
+    /// Sequences at once.
+    pub users: f64,
+    /// Tokens in the cache while speed is predicted.
+    pub depth: f64,
+    /// Tokens of the prompt while speed is predicted.
+    pub prompt: f64,
+}
+
+/// What everything is predicted for.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting<'a> {
+    /// The model.
+    pub model: &'a Model,
+    /// How it is held.
+    pub format: &'a Format,
+    /// The machines.
+    pub cluster: &'a Cluster,
+    /// The program that runs it.
+    pub backend: &'a Backend,
+}
+
+/// Where time goes, in s. Only what somebody waits for counts: of ranks that work side by side, the slowest.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Breakdown {
+    /// Each stage's own.
+    pub stages: Vec<StageTime>,
+    /// Borders between stages, one less than stages.
+    pub hops: Vec<f64>,
+}
+
+/// Where a stage's time goes, in s.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StageTime {
+    /// Reading weights and cache.
+    pub memory: f64,
+    /// Multiplying.
+    pub compute: f64,
+    /// The backend's own.
+    pub overhead: f64,
+    /// Adding up the ranks' parts.
+    pub collectives: f64,
+    /// The rank that is slowest.
+    pub slowest: usize,
+}
+
+impl StageTime {
+    /// All of it.
+    pub fn total(&self) -> f64 {
+        self.memory + self.compute + self.overhead + self.collectives
+    }
+}
+
+impl Breakdown {
+    /// One step through all stages.
+    pub fn total(&self) -> f64 {
+        self.stages.iter().map(StageTime::total).sum::<f64>() + self.hops.iter().sum::<f64>()
+    }
+
+    /// The stage that takes longest, its border included.
+    pub fn longest(&self) -> f64 {
+        let hop = |i: usize| self.hops.get(i).copied().unwrap_or(0.0);
+        self.stages.iter().enumerate().map(|(i, stage)| stage.total() + hop(i)).fold(0.0, f64::max)
+    }
+}
+
+/// Number of collectives in a layer: after attention and after the MLP.
+const COLLECTIVES_PER_LAYER: f64 = 2.0;
+
+impl Setting<'_> {
+    /// A step's time by cause. `None` when machines that must talk have no link.
+    pub fn step(&self, placement: &Placement, step: Step) -> Option<Breakdown> {
+        let stages = placement.stages.iter().map(|stage| self.stage(stage, step)).collect::<Option<_>>()?;
+        let borders = placement.stages.iter().zip(placement.stages.iter().skip(1));
+        let hops = borders.map(|(from, to)| self.hop(&from.nodes(), &to.nodes(), step.tokens()));
+        Some(Breakdown { stages, hops: hops.collect::<Option<_>>()? })
+    }
+
+    fn stage(&self, stage: &Stage, step: Step) -> Option<StageTime> {
+        let collectives = self.collectives(&stage.nodes(), stage.layers.len() as f64, step.tokens())?;
+        let times = stage.ranks.iter().map(|rank| {
+            let machine = &self.cluster.nodes()[rank.node].machine;
+            let layers = cost::layer_times(self.model, self.format, machine, self.backend, step);
+            let mut sum = Time::default();
+            layers[stage.layers.clone()].iter().for_each(|time| sum += *time);
+            (rank, sum)
+        });
+        let slowest =
+            times.max_by(|(a, x), (b, y)| (a.share * x.shared()).total_cmp(&(b.share * y.shared())))?;
+        let (rank, time) = slowest;
+        Some(StageTime {
+            memory: rank.share * time.memory,
+            compute: rank.share * time.compute,
+            overhead: time.fixed,
+            collectives,
+            slowest: rank.node,
+        })
+    }
+
+    /// Time of the collectives of so many layers among some machines.
+    pub(crate) fn collectives(&self, nodes: &[usize], layers: f64, tokens: f64) -> Option<f64> {
+        if nodes.len() < 2 {
+            return Some(0.0);
+        }
+        let link = self.cluster.slowest_link(nodes)?;
+        let bytes = tokens * self.model.hidden * CACHE_BYTES;
+        let one = link.all_sum(nodes.len() as f64, bytes) + self.backend.collective;
+        Some(COLLECTIVES_PER_LAYER * layers * one)
+    }
+
+    /// Time of a border between stages.
+    pub(crate) fn hop(&self, from: &[usize], to: &[usize], tokens: f64) -> Option<f64> {
+        let bytes = tokens * self.model.hidden * CACHE_BYTES;
+        Some(self.cluster.best_link(from, to, bytes)?.send(bytes) + self.backend.hop)
+    }
+
+    /// Users whose steps are together, when stages work on different users' steps at once.
+    pub(crate) fn users_per_step(&self, users: f64, stages: usize) -> (f64, f64) {
+        let under_way = if self.backend.pipelines { users.min(stages as f64) } else { 1.0 };
+        ((users / under_way).ceil(), under_way)
+    }
+
+    /// Time in which each user gets a token, in s.
+    pub fn token_time(&self, placement: &Placement, users: f64, depth: f64) -> Option<f64> {
+        let (together, under_way) = self.users_per_step(users, placement.stages.len());
+        let breakdown = self.step(placement, Step::Decode { users: together, context: depth })?;
+        Some(breakdown.total().max(under_way * breakdown.longest()))
+    }
+
+    /// Time for `tokens` tokens of a prompt, after others that are in the cache already, until the first new token, in s.
+    pub fn prompt_time(&self, placement: &Placement, tokens: f64, after: f64) -> Option<f64> {
+        let chunk = self.backend.chunk.min(tokens).max(1.0);
+        let chunks = (tokens / chunk).ceil().max(1.0);
+        let size = tokens / chunks;
+        // Chunks differ only in what they look back at, so the middle one is the mean of all.
+        let step = Step::Prefill { tokens: size, context: after + (tokens - size) / 2.0 };
+        let breakdown = self.step(placement, step)?;
+        let total = breakdown.total();
+        if !self.backend.pipelines {
+            return Some(chunks * total);
+        }
+        Some(total + (chunks - 1.0) * breakdown.longest())
+    }
+
+    /// What each machine of a placement holds, in the order of its ranks.
+    pub fn memory(&self, placement: &Placement, workload: &Workload) -> Vec<NodeMemory> {
+        let base = cost::base_memory(self.model, self.backend, workload.users);
+        let of_stage = |stage: &Stage| {
+            let ranks = stage.ranks.len() as f64;
+            let layers = cost::layer_memory(self.model, self.format, ranks, workload.users, workload.context);
+            let mut sum = cost::Memory::default();
+            layers[stage.layers.clone()].iter().for_each(|layer| sum += *layer);
+            let of_rank = move |rank: &Rank| NodeMemory {
+                node: rank.node,
+                weights: rank.share * sum.weights,
+                cache: rank.share * sum.cache + sum.copied_cache,
+                base,
+                usable: self.cluster.nodes()[rank.node].machine.usable,
+            };
+            stage.ranks.iter().map(of_rank).collect::<Vec<_>>()
+        };
+        placement.stages.iter().flat_map(of_stage).collect()
+    }
+
+    /// Mean power while decoding, in W: all machines idle, those that compute for their share of the time beyond that.
+    /// `None` where a machine's power is not known.
+    pub fn power(&self, placement: &Placement, users: f64, depth: f64) -> Option<f64> {
+        let (together, under_way) = self.users_per_step(users, placement.stages.len());
+        let breakdown = self.step(placement, Step::Decode { users: together, context: depth })?;
+        let period = breakdown.total().max(under_way * breakdown.longest());
+        let mut power = 0.0;
+        for (stage, time) in placement.stages.iter().zip(&breakdown.stages) {
+            let busy = (under_way * time.total() / period).min(1.0);
+            for rank in &stage.ranks {
+                let machine = &self.cluster.nodes()[rank.node].machine;
+                let full = machine.full_power?;
+                let idle = machine.idle_power.unwrap_or(0.0);
+                power += idle + busy * (full - idle);
+            }
+        }
+        Some(power)
+    }
+}
+
+/// What a machine holds, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct NodeMemory {
+    /// Index of the machine in the cluster.
+    pub node: usize,
+    /// Weights.
+    pub weights: f64,
+    /// Cache for all users' whole contexts.
+    pub cache: f64,
+    /// Program and buffers.
+    pub base: f64,
+    /// What a model may take there.
+    pub usable: f64,
+}
+
+impl NodeMemory {
+    /// All of it.
+    pub fn total(&self) -> f64 {
+        self.weights + self.cache + self.base
+    }
+}
+
+impl Stage {
+    /// Indices of its machines.
+    pub fn nodes(&self) -> Vec<usize> {
+        self.ranks.iter().map(|rank| rank.node).collect()
+    }
+}
+
+impl Placement {
+    /// All layers on one machine.
+    pub fn single(node: usize, layers: usize) -> Self {
+        Self { stages: vec![Stage { layers: 0..layers, ranks: vec![Rank { node, share: 1.0 }] }] }
+    }
+
+    /// All layers shared alike by some machines.
+    pub fn tensor(nodes: &[usize], layers: usize) -> Self {
+        let share = 1.0 / nodes.len() as f64;
+        let ranks = nodes.iter().map(|node| Rank { node: *node, share }).collect();
+        Self { stages: vec![Stage { layers: 0..layers, ranks }] }
+    }
+
+    /// Ranges of layers as even as can be, one per machine.
+    pub fn pipeline(nodes: &[usize], layers: usize) -> Self {
+        let count = nodes.len();
+        let border = |i: usize| i * layers / count;
+        let stage = |(i, node): (usize, &usize)| Stage {
+            layers: border(i)..border(i + 1),
+            ranks: vec![Rank { node: *node, share: 1.0 }],
+        };
+        Self { stages: nodes.iter().enumerate().map(stage).collect() }
+    }
+
+    /// Number of machines.
+    pub fn ranks(&self) -> usize {
+        self.stages.iter().map(|stage| stage.ranks.len()).sum()
+    }
+}
