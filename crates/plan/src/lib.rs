@@ -18,6 +18,7 @@ mod link;
 mod machine;
 pub mod model;
 pub mod predict;
+pub mod search;
 mod shape;
 
 pub use backend::Backend;
@@ -28,4 +29,5 @@ pub use link::{Link, UnknownLink};
 pub use machine::{Machine, Maker};
 pub use model::{Model, ShapeUnknown};
 pub use predict::{Placement, Rank, Setting, Stage, Workload};
+pub use search::{Candidate, Goal, search};
 pub use shape::Shape;

@@ -314,7 +314,7 @@ fn mlp(shape: &Shape, layer: u64, hidden: f64) -> Mlp {
         return dense;
     };
     let interval = shape.expert_interval.unwrap_or(1).max(1);
-    if layer < shape.first_dense_layers.unwrap_or(0) || (layer + 1) % interval != 0 {
+    if layer < shape.first_dense_layers.unwrap_or(0) || !(layer + 1).is_multiple_of(interval) {
         return dense;
     }
     let shared = known(shape.shared_experts).unwrap_or(0.0)

@@ -95,10 +95,10 @@ impl Breakdown {
         self.stages.iter().map(StageTime::total).sum::<f64>() + self.hops.iter().sum::<f64>()
     }
 
-    /// The stage that takes longest, its border included.
+    /// The stage that takes longest, the border before it included.
     pub fn longest(&self) -> f64 {
-        let hop = |i: usize| self.hops.get(i).copied().unwrap_or(0.0);
-        self.stages.iter().enumerate().map(|(i, stage)| stage.total() + hop(i)).fold(0.0, f64::max)
+        let hops = std::iter::once(0.0).chain(self.hops.iter().copied());
+        self.stages.iter().zip(hops).map(|(stage, hop)| stage.total() + hop).fold(0.0, f64::max)
     }
 }
 
@@ -167,17 +167,22 @@ impl Setting<'_> {
 
     /// Time for `tokens` tokens of a prompt, after others that are in the cache already, until the first new token, in s.
     pub fn prompt_time(&self, placement: &Placement, tokens: f64, after: f64) -> Option<f64> {
-        let chunk = self.backend.chunk.min(tokens).max(1.0);
-        let chunks = (tokens / chunk).ceil().max(1.0);
-        let size = tokens / chunks;
-        // Chunks differ only in what they look back at, so the middle one is the mean of all.
-        let step = Step::Prefill { tokens: size, context: after + (tokens - size) / 2.0 };
+        let (step, chunks) = self.chunks(tokens, after);
         let breakdown = self.step(placement, step)?;
         let total = breakdown.total();
         if !self.backend.pipelines {
             return Some(chunks * total);
         }
         Some(total + (chunks - 1.0) * breakdown.longest())
+    }
+
+    /// A prompt's middle chunk, and how many there are. Chunks differ only in what they look back at, so that the middle one
+    /// is the mean of all.
+    pub(crate) fn chunks(&self, tokens: f64, after: f64) -> (Step, f64) {
+        let chunk = self.backend.chunk.min(tokens).max(1.0);
+        let chunks = (tokens / chunk).ceil().max(1.0);
+        let size = tokens / chunks;
+        (Step::Prefill { tokens: size, context: after + (tokens - size) / 2.0 }, chunks)
     }
 
     /// What each machine of a placement holds, in the order of its ranks.

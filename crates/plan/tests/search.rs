@@ -1,0 +1,252 @@
+//! The search: nothing is better than what it finds, and what it finds can be.
+
+use pomar_plan::{
+    Cluster, Format, Goal, Link, Machine, Maker, Model, Node, Placement, Setting, Workload, backend,
+    model::{Attention, Layer, Mlp},
+    search::{self, Candidate, brute_force, score},
+};
+use proptest::{prelude::*, strategy::ValueTree};
+
+const GOALS: [Goal; 5] = [Goal::Decode, Goal::FirstToken, Goal::Throughput, Goal::Power, Goal::Machines];
+
+/// A small model: its first layer is dense, the others have experts.
+fn model(layers: usize, hidden: f64, kv_heads: f64) -> Model {
+    let attention = Attention::Grouped { heads: 32.0, kv_heads, head_dim: 128.0, window: None, gated: false };
+    let experts = Mlp::Experts { count: 64.0, active: 4.0, width: hidden / 2.0, hidden, shared: 0.0 };
+    let mlp = |i| if i == 0 { Mlp::Dense { width: 3.0 * hidden } } else { experts };
+    let layers = (0..layers).map(|i| Layer { attention, mlp: mlp(i) }).collect();
+    Model { id: "drawn".into(), hidden, vocab: 50_000.0, tied: false, context: 0, layers }
+}
+
+fn machine(memory: f64, bandwidth: f64, rate: f64) -> Machine {
+    let memory = memory * 1e9;
+    Machine {
+        id: "drawn".into(),
+        name: "drawn".into(),
+        maker: Maker::Apple,
+        memory,
+        usable: Machine::usable(Maker::Apple, memory, true, false),
+        bandwidth: bandwidth * 1e9,
+        two_dies: false,
+        rate: rate * 1e12,
+        idle_power: Some(10.0),
+        full_power: Some(10.0 + bandwidth / 4.0),
+        price: None,
+        year: None,
+        rdma: true,
+        ports: 4,
+    }
+}
+
+fn machines(most: usize) -> impl Strategy<Value = Vec<Machine>> {
+    let one = (16.0..200.0_f64, 100.0..1000.0_f64, 2.0..40.0_f64);
+    // Some are alike.
+    let some = prop::collection::vec((one, 1..3_usize), 1..=most);
+    some.prop_map(move |kinds| {
+        let alike = kinds
+            .into_iter()
+            .flat_map(|((memory, bandwidth, rate), count)| vec![machine(memory, bandwidth, rate); count]);
+        alike.take(most).collect()
+    })
+}
+
+/// Links between each two of some machines; about one in eight is missing.
+fn links(machines: usize) -> impl Strategy<Value = Vec<Option<Link>>> {
+    let link = (5.0..400.0_f64, 0.1..10.0_f64)
+        .prop_map(|(us, gigabytes)| Link { latency: us * 1e-6, bandwidth: gigabytes * 1e9 });
+    prop::collection::vec(prop::option::weighted(0.88, link), machines * machines)
+}
+
+fn clusters(most: usize) -> impl Strategy<Value = Cluster> {
+    machines(most).prop_flat_map(|machines| {
+        let count = machines.len();
+        (Just(machines), links(count)).prop_map(|(machines, links)| joined(machines, &links))
+    })
+}
+
+fn joined(machines: Vec<Machine>, links: &[Option<Link>]) -> Cluster {
+    let count = machines.len();
+    let nodes = machines.into_iter().enumerate();
+    let nodes = nodes.map(|(i, machine)| Node { name: i.to_string(), machine }).collect();
+    Cluster::new(nodes, |a, b| links[a * count + b])
+}
+
+fn workloads() -> impl Strategy<Value = Workload> {
+    (1_u32..8, 512.0..40_000.0_f64).prop_map(|(users, context)| Workload {
+        context,
+        users: users.into(),
+        depth: context.min(2048.0),
+        prompt: context,
+    })
+}
+
+fn models(layers: std::ops::Range<usize>) -> impl Strategy<Value = Model> {
+    (layers, 4_u32..40, 1_u32..9)
+        .prop_map(|(layers, width, heads)| model(layers, f64::from(width) * 256.0, heads.into()))
+}
+
+fn backends() -> impl Strategy<Value = pomar_plan::Backend> {
+    prop::sample::select(vec![backend::MLX, backend::DS4, backend::LLAMA_CPP])
+}
+
+fn best(setting: &Setting<'_>, workload: &Workload, goal: Goal) -> Option<Candidate> {
+    search::search(setting, workload, goal, 1).pop()
+}
+
+fn check(setting: &Setting<'_>, workload: &Workload, placement: &Placement) {
+    let mut next = 0;
+    let mut seen = Vec::new();
+    for stage in &placement.stages {
+        assert_eq!(stage.layers.start, next, "{placement:?}");
+        assert!(!stage.layers.is_empty(), "{placement:?}");
+        next = stage.layers.end;
+        let shares: f64 = stage.ranks.iter().map(|rank| rank.share).sum();
+        assert!((shares - 1.0).abs() < 1e-9, "{placement:?}");
+        seen.extend(stage.nodes());
+    }
+    assert_eq!(next, setting.model.layers.len(), "{placement:?}");
+    let used = seen.len();
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), used, "{placement:?}");
+    for node in setting.memory(placement, workload) {
+        assert!(node.total() <= node.usable * (1.0 + 1e-9), "{node:?} {placement:?}");
+    }
+}
+
+/// How far the search along good orders, for more machines than can be enumerated, is from the best there is.
+#[test]
+fn good_orders_come_near_the_best() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let drawn = (clusters(8), models(4..40), workloads(), backends());
+    let (mut gaps, mut missed) = (Vec::new(), 0);
+    while gaps.len() + missed < 100 {
+        let (cluster, model, workload, backend) = drawn.new_tree(&mut runner).unwrap().current();
+        let format = Format::bits(4.0);
+        let setting = Setting { model: &model, format: &format, cluster: &cluster, backend: &backend };
+        let Some(best) = best(&setting, &workload, Goal::Decode) else { continue };
+        match search::search_along_orders(&setting, &workload, Goal::Decode) {
+            Some(found) => gaps.push(found.score / best.score - 1.0),
+            None => missed += 1,
+        }
+    }
+    gaps.sort_by(f64::total_cmp);
+    let share = |part: f64| 100.0 * gaps[(part * (gaps.len() - 1) as f64) as usize];
+    println!(
+        "of 100: {missed} missed; gap median {:.1}%, 90% within {:.1}%, most {:.1}%",
+        share(0.5),
+        share(0.9),
+        share(1.0)
+    );
+    assert!(missed <= 10 && share(0.9) <= 25.0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn it_finds_what_an_enumeration_finds(
+        cluster in clusters(4), model in models(2..7), workload in workloads(), backend in backends(),
+    ) {
+        let format = Format::bits(4.0);
+        let setting = Setting { model: &model, format: &format, cluster: &cluster, backend: &backend };
+        for goal in GOALS {
+            let (found, all) = (best(&setting, &workload, goal), brute_force(&setting, &workload, goal));
+            prop_assert_eq!(found.is_some(), all.is_some(), "{:?}", goal);
+            if let (Some(found), Some(all)) = (found, all) {
+                prop_assert!((found.score / all.score - 1.0).abs() < 1e-9, "{:?} {:?} {:?}", goal, found, all);
+                let again = score(&setting, &workload, goal, &found.placement).unwrap();
+                prop_assert!((found.score / again - 1.0).abs() < 1e-9, "{:?} {} {:?}", goal, again, found);
+            }
+        }
+    }
+
+    #[test]
+    fn many_machines_get_plans_that_can_be(
+        machines in prop::collection::vec((16.0..200.0_f64, 100.0..1000.0_f64, 2.0..40.0_f64), 9..20),
+        model in models(20..64), workload in workloads(), backend in backends(),
+    ) {
+        let format = Format::bits(4.0);
+        let kinds = machines.into_iter().map(|(memory, bandwidth, rate)| machine(memory, bandwidth, rate));
+        let nodes = kinds.map(|machine| Node { name: String::new(), machine }).collect();
+        let cluster = Cluster::uniform(nodes, Link::named("10gbe-tcp").ok());
+        let setting = Setting { model: &model, format: &format, cluster: &cluster, backend: &backend };
+        for candidate in search::search(&setting, &workload, Goal::Decode, 20) {
+            check(&setting, &workload, &candidate.placement);
+        }
+    }
+
+    #[test]
+    fn plans_can_be(
+        cluster in clusters(8), model in models(2..40), workload in workloads(), backend in backends(),
+    ) {
+        let format = Format::bits(4.0);
+        let setting = Setting { model: &model, format: &format, cluster: &cluster, backend: &backend };
+        for goal in GOALS {
+            for candidate in search::search(&setting, &workload, goal, 50) {
+                check(&setting, &workload, &candidate.placement);
+                let again = score(&setting, &workload, goal, &candidate.placement).unwrap();
+                prop_assert!((candidate.score / again - 1.0).abs() < 1e-9, "{:?} {} {:?}", goal, again, candidate);
+            }
+        }
+    }
+
+    #[test]
+    fn more_is_never_worse_and_one_alone_never_better(
+        machines in machines(5), seed in links(5), model in models(2..20), workload in workloads(),
+        backend in backends(), which in 0_usize..5, factor in 1.0..4.0_f64,
+    ) {
+        let format = Format::bits(4.0);
+        let cluster = joined(machines.clone(), &seed);
+        let value = |cluster: &Cluster, goal| {
+            let setting = Setting { model: &model, format: &format, cluster, backend: &backend };
+            best(&setting, &workload, goal).map_or(f64::INFINITY, |found| found.score)
+        };
+        let changed = |change: &dyn Fn(&mut Machine)| {
+            let mut machines = machines.clone();
+            let which = which % machines.len();
+            change(&mut machines[which]);
+            joined(machines, &seed)
+        };
+        let faster_links: Vec<_> = seed.iter().map(|link| link.map(|link| Link {
+            latency: link.latency / factor, bandwidth: link.bandwidth * factor,
+        })).collect();
+        let better = [
+            changed(&|machine| machine.bandwidth *= factor),
+            changed(&|machine| machine.usable *= factor),
+            changed(&|machine| machine.rate *= factor),
+            joined(machines.clone(), &faster_links),
+        ];
+        for goal in [Goal::Decode, Goal::FirstToken, Goal::Throughput] {
+            let now = value(&cluster, goal);
+            for (i, cluster) in better.iter().enumerate() {
+                prop_assert!(value(cluster, goal) <= now * (1.0 + 1e-9), "{:?} {}", goal, i);
+            }
+            for machine in &machines {
+                prop_assert!(now <= value(&Cluster::alone(machine.clone()), goal) * (1.0 + 1e-9));
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_of_machines_does_not_matter(
+        machines in machines(6), model in models(2..20), workload in workloads(), by in 1_usize..6,
+    ) {
+        let format = Format::bits(4.0);
+        let link = Link::named("tb5-rdma").ok();
+        let value = |machines: Vec<Machine>, goal| {
+            let nodes = machines.into_iter().map(|machine| Node { name: String::new(), machine }).collect();
+            let cluster = Cluster::uniform(nodes, link);
+            let setting = Setting { model: &model, format: &format, cluster: &cluster, backend: &backend::DS4 };
+            best(&setting, &workload, goal).map(|found| found.score)
+        };
+        let mut turned = machines.clone();
+        turned.rotate_left(by % machines.len());
+        for goal in GOALS {
+            match (value(machines.clone(), goal), value(turned.clone(), goal)) {
+                (Some(a), Some(b)) => prop_assert!((a / b - 1.0).abs() < 1e-9, "{:?} {} {}", goal, a, b),
+                (a, b) => prop_assert_eq!(a, b),
+            }
+        }
+    }
+}
