@@ -317,9 +317,17 @@ impl Catalogue {
 
     /// All that can be bought: systems and cards whose price and bandwidth are known.
     pub fn for_sale(&self) -> Vec<Machine> {
+        self.complete().filter(|machine| machine.price.is_some()).collect()
+    }
+
+    /// Systems and cards whose bandwidth is known, but not their price.
+    pub fn without_price(&self) -> Vec<Machine> {
+        self.complete().filter(|machine| machine.price.is_none()).collect()
+    }
+
+    fn complete(&self) -> impl Iterator<Item = Machine> {
         let systems = self.systems.iter().map(|system| self.system(system));
-        let cards = self.accelerators.iter().map(Accelerator::machine);
-        systems.chain(cards).filter_map(Result::ok).filter(|machine| machine.price.is_some()).collect()
+        systems.chain(self.accelerators.iter().map(Accelerator::machine)).filter_map(Result::ok)
     }
 }
 

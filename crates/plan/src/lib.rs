@@ -9,7 +9,9 @@
 //! (a [`Placement`]'s time by cause), [`search`] (the best placement), [`answer`] (ranked plans in words). The formulas,
 //! units and sources of all constants are in docs/plan.md.
 
+pub mod answer;
 pub mod backend;
+pub mod budget;
 pub mod catalogue;
 mod cluster;
 pub mod cost;

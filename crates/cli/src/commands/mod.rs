@@ -7,6 +7,7 @@ mod launch;
 mod logits;
 mod models;
 mod perplexity;
+mod plan;
 mod pull;
 mod run;
 mod serve;
@@ -35,6 +36,8 @@ pub(crate) enum Command {
     Perplexity(perplexity::Perplexity),
     /// Measure a model's speed, or that of the ways between ranks
     Bench(bench::Bench),
+    /// Predict what a model will do on given machines, and which split is best
+    Plan(plan::Plan),
     /// Start any distributed program: ranks here and over ssh
     Launch(launch::Launch),
     /// Find the Thunderbolt cables between machines, what is wrong with them, and MLX's hostfile
@@ -56,6 +59,7 @@ impl Command {
             Self::Logits(command) => command.run(),
             Self::Perplexity(command) => command.run(),
             Self::Bench(command) => command.run(),
+            Self::Plan(command) => command.run(),
             Self::Launch(command) => command.run(),
             Self::Topology(command) => command.run(),
             Self::Rank => std::process::exit(pomar_runtime::rank::serve_stdio()),

@@ -1,0 +1,350 @@
+//! `pomar plan`: which split, which machines, how fast, how much.
+
+mod print;
+
+use anyhow::{Context, bail, ensure};
+use clap::{Args, ValueEnum};
+use pomar_plan::{
+    Backend, Catalogue, Cluster, Format, Goal, Link, Machine, Maker, Model, Node, Setting, Shape, Workload,
+    answer::{self, Answer},
+    backend,
+    budget::{self, Offer},
+};
+use serde::Serialize;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+#[derive(Args)]
+pub(crate) struct Plan {
+    /// A model of the catalogue (`pomar plan --list` names them), or a folder with a config.json
+    #[arg(required_unless_present = "list")]
+    model: Option<String>,
+    /// Machines, such as 4x m3-ultra-512, or m3-ultra-512,m4-max-128
+    #[arg(long, value_name = "MACHINES", num_args = 1.., value_delimiter = ',', conflicts_with = "budget")]
+    on: Vec<String>,
+    /// How they are joined, each to each [default: RDMA over Thunderbolt 5 where all can, else what is usual]
+    #[arg(long, value_name = "KIND")]
+    link: Option<String>,
+    /// Bits per weight [default: 4]
+    #[arg(long, conflicts_with = "format")]
+    bits: Option<f64>,
+    /// Format of the weights, such as q8_0, q4_k_m, mxfp4, fp8, bf16
+    #[arg(long)]
+    format: Option<Format>,
+    /// Tokens of context for each user, such as 32k
+    #[arg(long, default_value = "8k", value_parser = tokens)]
+    context: f64,
+    /// Users at once
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    users: u32,
+    /// Tokens of the prompt whose speed is predicted [default: the context, at most 8k]
+    #[arg(long, value_parser = tokens)]
+    prompt: Option<f64>,
+    /// What the plan should be best at
+    #[arg(long, value_enum, default_value_t)]
+    goal: GoalName,
+    /// The program that runs the model [default: mlx on Macs, llama.cpp-cuda elsewhere]
+    #[arg(long, value_name = "NAME")]
+    backend: Option<String>,
+    /// Count on macOS's limit for GPU memory being raised (iogpu.wired_limit_mb)
+    #[arg(long)]
+    raise_limit: bool,
+    /// What this many dollars buy: Macs, cards and boxes side by side
+    #[arg(long, value_name = "DOLLARS")]
+    budget: Option<f64>,
+    /// A catalogue file in TOML whose machines and models go before the built-in ones; can be repeated
+    #[arg(long, value_name = "FILE")]
+    catalogue: Vec<PathBuf>,
+    /// Most plans that are shown
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
+    most: u16,
+    /// List the machines, models, links and backends that are known
+    #[arg(long)]
+    list: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum GoalName {
+    /// Least time per token for one user
+    #[default]
+    Decode,
+    /// Least time from a prompt to its first new token
+    FirstToken,
+    /// Most tokens per second of all users together
+    Throughput,
+    /// Least energy per token
+    Power,
+    /// Fewest machines
+    Machines,
+}
+
+/// What was asked, for the answer's heading and the JSON.
+#[derive(Serialize)]
+struct Question {
+    model: String,
+    format: String,
+    /// Bytes of all weights.
+    weights: f64,
+    machines: Vec<String>,
+    link: Option<String>,
+    backend: String,
+    context: f64,
+    users: f64,
+    prompt: f64,
+    /// When the catalogue's figures were gathered.
+    catalogue: &'static str,
+}
+
+#[derive(Serialize)]
+struct Json<'a, T> {
+    question: &'a Question,
+    #[serde(flatten)]
+    answer: T,
+}
+
+#[derive(Serialize)]
+struct Offers<'a> {
+    offers: &'a [Offer],
+}
+
+impl Plan {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let catalogue = self.catalogue()?;
+        if self.list {
+            print::list(&catalogue, self.json)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let model = self.model(&catalogue)?;
+        let format = self.format()?;
+        let workload = self.workload()?;
+        match self.budget {
+            Some(dollars) => self.buy(&catalogue, &model, &format, &workload, dollars),
+            None => self.place(&catalogue, &model, &format, &workload),
+        }
+    }
+
+    fn catalogue(&self) -> anyhow::Result<Catalogue> {
+        let mut catalogue = Catalogue::built_in();
+        for path in &self.catalogue {
+            let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+            catalogue.extend(&text).with_context(|| path.display().to_string())?;
+        }
+        Ok(catalogue)
+    }
+
+    fn model(&self, catalogue: &Catalogue) -> anyhow::Result<Model> {
+        let name = self.model.as_deref().unwrap_or_default();
+        let path = Path::new(name);
+        let config = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+        if !path.exists() {
+            return Ok(catalogue.model(name)?);
+        }
+        let text = fs::read_to_string(&config).with_context(|| config.display().to_string())?;
+        let value = serde_json::from_str(&text).with_context(|| config.display().to_string())?;
+        Ok(Model::try_from(&Shape::from_config(name, &value))?)
+    }
+
+    fn format(&self) -> anyhow::Result<Format> {
+        let bits = self.bits.unwrap_or(4.0);
+        ensure!((2.0..=32.0).contains(&bits), "--bits {bits}: give bits from 2 to 32");
+        Ok(self.format.clone().unwrap_or_else(|| Format::bits(bits)))
+    }
+
+    fn workload(&self) -> anyhow::Result<Workload> {
+        let prompt = self.prompt.unwrap_or(self.context.min(8192.0));
+        ensure!(prompt <= self.context, "a prompt of {prompt} tokens needs --context {prompt} or more");
+        Ok(Workload {
+            context: self.context,
+            users: self.users.into(),
+            depth: self.context.min(1024.0),
+            prompt,
+        })
+    }
+
+    fn goal(&self) -> Goal {
+        match self.goal {
+            GoalName::Decode => Goal::Decode,
+            GoalName::FirstToken => Goal::FirstToken,
+            GoalName::Throughput => Goal::Throughput,
+            GoalName::Power => Goal::Power,
+            GoalName::Machines => Goal::Machines,
+        }
+    }
+
+    fn backend(&self) -> anyhow::Result<Option<Backend>> {
+        let Some(name) = &self.backend else { return Ok(None) };
+        let known = || backend::ALL.map(|backend| backend.id).join(", ");
+        Ok(Some(
+            Backend::named(name).with_context(|| format!("unknown backend '{name}': one of {}", known()))?,
+        ))
+    }
+
+    fn place(
+        &self,
+        catalogue: &Catalogue,
+        model: &Model,
+        format: &Format,
+        workload: &Workload,
+    ) -> anyhow::Result<ExitCode> {
+        let machines = self.machines(catalogue)?;
+        let backend = self.backend()?.unwrap_or_else(|| Backend::usual(machines[0].maker));
+        let link_name = self.link_name(&machines);
+        let link = Link::named(link_name)?;
+        let mut question = self.question(model, format, workload, backend.id);
+        question.machines = machines.iter().map(|machine| machine.id.clone()).collect();
+        question.link = (machines.len() > 1).then(|| link_name.to_owned());
+        let cluster = Cluster::uniform(named(machines), Some(link));
+        let setting = Setting { model, format, cluster: &cluster, backend: &backend };
+        let answer = answer::answer(&setting, workload, self.goal(), usize::from(self.most));
+        self.show(&question, &answer, &cluster)?;
+        Ok(if answer.plans.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    fn show(&self, question: &Question, answer: &Answer, cluster: &Cluster) -> anyhow::Result<()> {
+        if self.json {
+            return crate::output::print_json(&Json { question, answer });
+        }
+        print::answer(question, answer, cluster)
+    }
+
+    fn buy(
+        &self,
+        catalogue: &Catalogue,
+        model: &Model,
+        format: &Format,
+        workload: &Workload,
+        dollars: f64,
+    ) -> anyhow::Result<ExitCode> {
+        ensure!(dollars.is_finite() && dollars > 0.0, "--budget {dollars}: give a sum in dollars");
+        ensure!(self.link.is_none(), "--link goes with --on; --budget joins each kind as is usual");
+        let question =
+            self.question(model, format, workload, self.backend()?.map_or("usual", |backend| backend.id));
+        let offers = budget::offers(catalogue, model, format, workload, dollars, self.backend()?);
+        ensure!(!offers.is_empty(), "no machine of the catalogue costs less than ${dollars}");
+        if self.json {
+            crate::output::print_json(&Json { question: &question, answer: Offers { offers: &offers } })?;
+        } else {
+            print::offers(&question, dollars, &offers)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn question(&self, model: &Model, format: &Format, workload: &Workload, backend: &str) -> Question {
+        Question {
+            model: model.id.clone(),
+            format: format.name.clone(),
+            weights: answer::weight_bytes(model, format),
+            machines: Vec::new(),
+            link: None,
+            backend: backend.to_owned(),
+            context: workload.context,
+            users: workload.users,
+            prompt: workload.prompt,
+            catalogue: pomar_plan::catalogue::DATE,
+        }
+    }
+
+    /// `4x m3-ultra-512` is two arguments for a shell; `4xm3-ultra-512` is one.
+    fn machines(&self, catalogue: &Catalogue) -> anyhow::Result<Vec<Machine>> {
+        let mut machines = Vec::new();
+        let mut words =
+            self.on.iter().flat_map(|text| text.split_whitespace()).filter(|word| !word.is_empty());
+        while let Some(word) = words.next() {
+            let (count, rest) = count(word);
+            let name = if rest.is_empty() { words.next().context("a number of no machines")? } else { rest };
+            let mut machine = catalogue.machine(name)?;
+            if self.raise_limit {
+                machine = machine.with_raised_limit();
+            }
+            ensure!(
+                machines.len() + count <= MOST_MACHINES,
+                "at most {MOST_MACHINES} machines can be planned for"
+            );
+            machines.extend(std::iter::repeat_n(machine, count));
+        }
+        if machines.is_empty() {
+            bail!(
+                "which machines? Give --on, such as --on 2x m3-ultra-512, or --budget; --list names those that are known"
+            );
+        }
+        Ok(machines)
+    }
+
+    fn link_name(&self, machines: &[Machine]) -> &str {
+        if let Some(name) = &self.link {
+            return name;
+        }
+        let all = |is: fn(&Machine) -> bool| machines.iter().all(is);
+        if all(|machine| machine.rdma) {
+            "tb5-rdma"
+        } else if all(|machine| machine.maker == Maker::Apple) {
+            "tb4-tcp"
+        } else if all(|machine| machine.id == "dgx-spark") {
+            "200gbe-rdma"
+        } else if all(|machine| machine.maker == Maker::Nvidia && machine.id != "dgx-spark") {
+            "pcie"
+        } else {
+            "10gbe-tcp"
+        }
+    }
+}
+
+/// Bound for the time that a search takes.
+const MOST_MACHINES: usize = 64;
+
+/// The number before the x, or one.
+fn count(word: &str) -> (usize, &str) {
+    let digits = word.len() - word.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    match (word[..digits].parse(), word[digits..].strip_prefix('x')) {
+        (Ok(count), Some(rest)) if count > 0 => (count, rest),
+        _ => (1, word),
+    }
+}
+
+/// Names of their own: `m3-ultra-512 #2` where there are several.
+fn named(machines: Vec<Machine>) -> Vec<Node> {
+    let ids: Vec<String> = machines.iter().map(|machine| machine.id.clone()).collect();
+    let name = |i: usize| {
+        let same = |id: &&String| **id == ids[i];
+        match ids.iter().filter(same).count() {
+            1 => ids[i].clone(),
+            _ => format!("{} #{}", ids[i], ids[..=i].iter().filter(same).count()),
+        }
+    };
+    machines.into_iter().enumerate().map(|(i, machine)| Node { name: name(i), machine }).collect()
+}
+
+/// `32k` is 32,768 tokens.
+fn tokens(text: &str) -> Result<f64, String> {
+    let (digits, times) = match text.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 1024),
+        None => (text, 1),
+    };
+    let number =
+        digits.parse::<u32>().ok().filter(|number| (1..=10_000_000).contains(&(number * times / times)));
+    let tokens = number.and_then(|number| number.checked_mul(times)).filter(|tokens| *tokens <= 100_000_000);
+    tokens.map(f64::from).ok_or_else(|| format!("'{text}' is no number of tokens, such as 4096 or 32k"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_and_tokens_are_understood() {
+        assert_eq!(count("4x"), (4, ""));
+        assert_eq!(count("2xm3-ultra-512"), (2, "m3-ultra-512"));
+        assert_eq!(count("m4"), (1, "m4"));
+        assert_eq!(tokens("32k"), Ok(32_768.0));
+        assert_eq!(tokens("100"), Ok(100.0));
+        for wrong in ["", "k", "0", "-3", "4000000000k", "1.5k"] {
+            assert!(tokens(wrong).is_err(), "{wrong}");
+        }
+    }
+}

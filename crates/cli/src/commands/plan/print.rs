@@ -1,0 +1,236 @@
+//! The answer for people.
+
+use super::Question;
+use crate::output::{print_json, print_line, print_table, size};
+use pomar_plan::{
+    Catalogue, Cluster, Link,
+    answer::{Answer, PROMPTS, Plan, Range, Shortage},
+    backend,
+    budget::Offer,
+};
+use serde_json::json;
+
+/// A range as `25-33`; three digits are more than is known.
+fn range(range: Range) -> String {
+    format!("{}-{}", figure(range.low), figure(range.high))
+}
+
+fn figure(value: f64) -> String {
+    match value {
+        value if value >= 100.0 => format!("{value:.0}"),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value => format!("{value:.2}"),
+    }
+}
+
+fn seconds(range: Range) -> String {
+    format!("{} s", figure(range.likely))
+}
+
+fn bytes(value: f64) -> String {
+    size(value as u64)
+}
+
+/// Thousands apart.
+fn count(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
+    groups.join(",")
+}
+
+fn known(value: Option<f64>, unit: &str) -> String {
+    value.map_or_else(|| "unknown".into(), |value| format!("{}{unit}", count(value)))
+}
+
+pub(super) fn answer(question: &Question, answer: &Answer, cluster: &Cluster) -> anyhow::Result<()> {
+    heading(question)?;
+    if let Some(shortage) = &answer.shortage {
+        return self::shortage(shortage);
+    }
+    plans(question, &answer.plans)?;
+    if let Some(best) = answer.plans.first() {
+        details(best, cluster)?;
+    }
+    if !answer.advice.is_empty() {
+        print_line("\nFaster with")?;
+        for advice in &answer.advice {
+            print_line(format!("  {:.2}x  {}", advice.times, advice.what))?;
+        }
+    }
+    Ok(())
+}
+
+fn heading(question: &Question) -> anyhow::Result<()> {
+    let mut machines: Vec<(usize, &str)> = Vec::new();
+    for machine in &question.machines {
+        match machines.last_mut() {
+            Some((count, name)) if name == machine => *count += 1,
+            _ => machines.push((1, machine)),
+        }
+    }
+    let machines: Vec<_> = machines.iter().map(|(count, name)| format!("{count} x {name}")).collect();
+    let on = if machines.is_empty() { String::new() } else { format!(" on {}", machines.join(", ")) };
+    let link = question.link.as_ref().map(|link| format!(", joined by {link}")).unwrap_or_default();
+    print_line(format!(
+        "{}, {} weights ({}){on}{link}",
+        question.model,
+        question.format,
+        bytes(question.weights)
+    ))?;
+    let users = if question.users > 1.0 { format!("{} users", question.users) } else { "one user".into() };
+    print_line(format!(
+        "{users}, {} tokens of context each, run by {}; ranges hold eight of ten measurements\n",
+        count(question.context),
+        question.backend
+    ))
+}
+
+fn plans(question: &Question, plans: &[Plan]) -> anyhow::Result<()> {
+    let at_end = format!(">at {}", count(question.context));
+    let all = format!(">all {} users", question.users);
+    let prompts: Vec<f64> = plans
+        .first()
+        .map(|plan| plan.first_token.iter().map(|(prompt, _)| *prompt).collect())
+        .unwrap_or_default();
+    let first: Vec<String> =
+        prompts.iter().map(|prompt| format!(">first after {}k", prompt / PROMPTS[0])).collect();
+    let mut heading = vec!["split", "machines", ">tokens/s", &at_end];
+    if question.users > 1.0 {
+        heading.push(&all);
+    }
+    heading.push(">prompt tokens/s");
+    heading.extend(first.iter().map(String::as_str));
+    heading.extend([">power", ">J/token", ">against one"]);
+    let row = |plan: &Plan| {
+        let mut row = vec![plan.split.clone(), machines(plan), range(plan.decode), range(plan.decode_at_end)];
+        if question.users > 1.0 {
+            row.push(plan.throughput.map_or_else(String::new, range));
+        }
+        row.push(range(plan.prefill));
+        row.extend(plan.first_token.iter().map(|(_, time)| seconds(*time)));
+        row.push(known(plan.power, " W"));
+        row.push(plan.energy_per_token.map_or_else(|| "unknown".into(), figure));
+        row.push(plan.against_one.map_or_else(|| "fits none".into(), |times| format!("{times:.2}x")));
+        row
+    };
+    print_table(&heading, &plans.iter().map(row).collect::<Vec<_>>())
+}
+
+/// `3 x m3-ultra-512`: kinds, with their numbers left out.
+fn machines(plan: &Plan) -> String {
+    let mut kinds: Vec<(String, usize)> = Vec::new();
+    for name in &plan.machines {
+        let kind = name.split(" #").next().unwrap_or(name);
+        match kinds.iter_mut().find(|(known, _)| known == kind) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((kind.to_owned(), 1)),
+        }
+    }
+    kinds.iter().map(|(kind, count)| format!("{count} x {kind}")).collect::<Vec<_>>().join(", ")
+}
+
+fn details(plan: &Plan, cluster: &Cluster) -> anyhow::Result<()> {
+    print_line(format!("\nThe first, {}, in detail", plan.split))?;
+    print_line("  where a token's time goes")?;
+    for cause in &plan.causes {
+        print_line(format!("  {:>4.0}%  {}", 100.0 * cause.part, cause.what))?;
+    }
+    let name = |node: usize| cluster.nodes()[node].name.clone();
+    let mut rows = Vec::new();
+    let ranks =
+        plan.placement.stages.iter().flat_map(|stage| stage.ranks.iter().map(move |rank| (stage, rank)));
+    for ((stage, rank), memory) in ranks.zip(&plan.memory) {
+        rows.push(vec![
+            format!("  {}", name(rank.node)),
+            format!("{}-{}", stage.layers.start, stage.layers.end - 1),
+            format!("{:.0}%", 100.0 * rank.share),
+            bytes(memory.weights),
+            bytes(memory.cache),
+            bytes(memory.base),
+            bytes(memory.total()),
+            bytes(memory.usable),
+        ]);
+    }
+    print_line("")?;
+    print_table(
+        &["  machine", ">layers", ">share", ">weights", ">cache", ">program", ">in all", ">of"],
+        &rows,
+    )
+}
+
+fn shortage(shortage: &Shortage) -> anyhow::Result<()> {
+    print_line(format!(
+        "It does not fit: weights and cache need {}, these machines have {} for them.",
+        bytes(shortage.needed),
+        bytes(shortage.room)
+    ))?;
+    for (machine, missing) in shortage.missing.iter().filter(|(_, missing)| *missing > 0.0) {
+        print_line(format!("  {machine} lacks {}", bytes(*missing)))?;
+    }
+    if shortage.fits_with.is_empty() {
+        return print_line("Neither fewer bits, nor a shorter context, nor eight more machines make it fit.");
+    }
+    print_line("It fits with one of")?;
+    shortage.fits_with.iter().try_for_each(|change| print_line(format!("  {change}")))
+}
+
+pub(super) fn offers(question: &Question, dollars: f64, offers: &[Offer]) -> anyhow::Result<()> {
+    heading(question)?;
+    let row = |offer: &Offer| {
+        let year = offer.year.map(|year| format!(" ({year})")).unwrap_or_default();
+        let price = offer.price.map_or_else(|| "unknown".into(), |price| format!("${}{year}", count(price)));
+        let plan = |show: &dyn Fn(&Plan) -> String| offer.plan.as_ref().map_or_else(|| "-".into(), show);
+        vec![
+            format!("{} x {}", offer.count, offer.machine),
+            offer.name.clone(),
+            bytes(offer.memory),
+            price,
+            known(offer.full_power, " W"),
+            offer.plan.as_ref().map_or_else(
+                || "does not fit".into(),
+                |plan| format!("{} on {}", plan.split, plan.machines.len()),
+            ),
+            plan(&|plan| range(plan.decode)),
+            plan(&|plan| range(plan.prefill)),
+            plan(&|plan| plan.energy_per_token.map_or_else(|| "unknown".into(), figure)),
+        ]
+    };
+    let heading = [
+        "what",
+        "name",
+        ">memory",
+        ">list price",
+        ">full power",
+        "plan",
+        ">tokens/s",
+        ">prompt tokens/s",
+        ">J/token",
+    ];
+    print_table(&heading, &offers.iter().map(row).collect::<Vec<_>>())?;
+    print_line(format!(
+        "\nAs many of each as ${} buy, at most 8. List prices as of {}, without tax, cables, or the computer around a \
+         card; where the price is unknown, as many as hold what the roomiest offer holds.",
+        count(dollars),
+        question.catalogue
+    ))
+}
+
+pub(super) fn list(catalogue: &Catalogue, as_json: bool) -> anyhow::Result<()> {
+    let machines: Vec<&str> = catalogue.machine_names().collect();
+    let models: Vec<&str> = catalogue.model_names().collect();
+    let links: Vec<&str> = Link::names().collect();
+    let backends = backend::ALL.map(|backend| backend.id);
+    if as_json {
+        return print_json(&json!({
+            "machines": machines, "models": models, "links": links, "backends": backends
+        }));
+    }
+    for (title, names) in
+        [("MACHINES", &machines), ("MODELS", &models), ("LINKS", &links), ("BACKENDS", &backends.to_vec())]
+    {
+        print_line(title)?;
+        names.iter().try_for_each(|name| print_line(format!("  {name}")))?;
+    }
+    Ok(())
+}
