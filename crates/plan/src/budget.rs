@@ -1,14 +1,24 @@
 //! What a sum of money buys: for each kind of machine as many as it pays for, and how a model runs on them.
 
 use crate::{
-    Backend, Catalogue, Cluster, Format, Goal, Machine, Model, Node, Setting, Workload,
+    Backend, Catalogue, Cluster, Format, Goal, Machine, Maker, Model, Node, Setting, Workload,
     answer::{self, Plan},
     search,
 };
 use serde::Serialize;
 
-/// Most machines of a kind that are put together: what the search compares exhaustively.
-const MOST: usize = search::EXACT;
+/// Cards in one workstation.
+const CARDS: usize = 4;
+
+/// Most machines of a kind that are put together: Macs have a cable to each other one, cards are in one box, and boxes are
+/// as many as the search compares exhaustively.
+pub fn most_together(machine: &Machine) -> usize {
+    match machine.maker {
+        Maker::Apple if machine.ports > 0 => (machine.ports as usize + 1).min(search::EXACT),
+        Maker::Nvidia if !machine.unified => CARDS,
+        _ => search::EXACT,
+    }
+}
 
 /// Machines of one kind for a budget.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -27,6 +37,8 @@ pub struct Offer {
     pub year: Option<u64>,
     /// W of all at full power, where known.
     pub full_power: Option<f64>,
+    /// More than can be put together in one place ([`most_together`]), so that nothing is predicted.
+    pub too_many: bool,
     /// The fastest plan, where the model fits.
     pub plan: Option<Plan>,
 }
@@ -42,7 +54,9 @@ pub fn offers(
     backend: Option<Backend>,
 ) -> Vec<Offer> {
     let for_sale = catalogue.for_sale();
-    let within = |machine: &Machine| machine.price.map_or(0, |price| (dollars / price) as usize).min(MOST);
+    let within = |machine: &Machine| {
+        machine.price.map_or(0, |price| (dollars / price) as usize).min(most_together(machine))
+    };
     let mut offers: Vec<Offer> = for_sale
         .iter()
         .filter(|machine| within(machine) > 0)
@@ -51,11 +65,13 @@ pub fn offers(
     let roomiest = offers.iter().map(|offer| offer.memory).fold(0.0, f64::max);
     for machine in catalogue.without_price() {
         let count = (roomiest / machine.memory).ceil().max(1.0) as usize;
-        let mut one = offer(model, format, workload, &machine, count.min(MOST), backend);
+        let most = most_together(&machine);
+        let mut one = offer(model, format, workload, &machine, count.min(most), backend);
         one.count = count;
         one.memory = count as f64 * machine.memory;
         one.full_power = machine.full_power.map(|watts| watts * count as f64);
-        one.plan = one.plan.filter(|_| count <= MOST);
+        one.plan = one.plan.filter(|_| count <= most);
+        one.too_many = count > most;
         offers.push(one);
     }
     let speed = |offer: &Offer| offer.plan.as_ref().map_or(0.0, |plan| plan.decode.likely);
@@ -84,6 +100,7 @@ fn offer(
         price: machine.price.map(|price| price * most as f64),
         year: machine.year,
         full_power: machine.full_power.map(|watts| watts * most as f64),
+        too_many: false,
         plan,
     }
 }

@@ -15,6 +15,8 @@ pub struct Machine {
     pub memory: f64,
     /// Bytes of it that a model may take: see [`Machine::usable`].
     pub usable: f64,
+    /// The processor that computes shares its memory with the rest of the machine.
+    pub unified: bool,
     /// Bandwidth of that memory, in bytes/s.
     pub bandwidth: f64,
     /// Two dies joined (the Ultras), which reach less of their bandwidth.

@@ -87,7 +87,17 @@ impl StageTime {
     pub fn total(&self) -> f64 {
         self.memory + self.compute + self.overhead + self.collectives
     }
+
+    /// The time at full power that takes as much energy.
+    pub fn work(&self) -> f64 {
+        self.memory + self.compute + POWER_OF_OVERHEAD * (self.overhead + self.collectives)
+    }
 }
+
+/// Power while a backend starts kernels or waits for others, as a share of full power: one M3 Ultra draws 243 to 290 W when
+/// it mostly reads memory (`geerling-m3-ultra-80c-*`), four of them under 500 W together at Kimi K2, where they mostly do
+/// not (data/README.md, Apple's demonstration).
+pub(crate) const POWER_OF_OVERHEAD: f64 = 0.3;
 
 impl Breakdown {
     /// One step through all stages.
@@ -205,15 +215,15 @@ impl Setting<'_> {
         placement.stages.iter().flat_map(of_stage).collect()
     }
 
-    /// Mean power while decoding, in W: all machines idle, those that compute for their share of the time beyond that.
-    /// `None` where a machine's power is not known.
+    /// Mean power while decoding, in W: what machines draw when idle, and more for their share of the time that they work
+    /// ([`StageTime::work`]). `None` where a machine's power is not known.
     pub fn power(&self, placement: &Placement, users: f64, depth: f64) -> Option<f64> {
         let (together, under_way) = self.users_per_step(users, placement.stages.len());
         let breakdown = self.step(placement, Step::Decode { users: together, context: depth })?;
         let period = breakdown.total().max(under_way * breakdown.longest());
         let mut power = 0.0;
         for (stage, time) in placement.stages.iter().zip(&breakdown.stages) {
-            let busy = (under_way * time.total() / period).min(1.0);
+            let busy = (under_way * time.work() / period).min(1.0);
             for rank in &stage.ranks {
                 let machine = &self.cluster.nodes()[rank.node].machine;
                 let full = machine.full_power?;

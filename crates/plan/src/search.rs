@@ -152,7 +152,7 @@ pub fn score(setting: &Setting<'_>, workload: &Workload, goal: Goal, placement: 
         Second::Energy => {
             let stages = placement.stages.iter().zip(&breakdown.stages);
             let energy = |(stage, time): (&crate::Stage, &crate::predict::StageTime)| {
-                Some(stage::power(setting, &stage.nodes())?.0 * time.total())
+                Some(stage::power(setting, &stage.nodes())?.0 * time.work())
             };
             stages.map(energy).sum::<Option<f64>>()?
         }

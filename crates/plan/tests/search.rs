@@ -26,6 +26,7 @@ fn machine(memory: f64, bandwidth: f64, rate: f64) -> Machine {
         maker: Maker::Apple,
         memory,
         usable: Machine::usable(Maker::Apple, memory, true, false),
+        unified: true,
         bandwidth: bandwidth * 1e9,
         two_dies: false,
         rate: rate * 1e12,

@@ -7,7 +7,7 @@
 use super::{
     Candidate, Goal, Second, StageCosts,
     frontier::{self, Way},
-    stage::{self, range_index},
+    stage::{self, RangeTime, range_index},
 };
 use crate::{Placement, Setting, Stage, Workload};
 use std::{collections::HashMap, ops::RangeInclusive};
@@ -38,7 +38,7 @@ struct Group {
     bits: u32,
     /// Machines that must be used before, or be in it, since they are alike and have lower numbers.
     after: u32,
-    table: Vec<f64>,
+    table: Vec<RangeTime>,
     /// W beyond idling.
     power: f64,
 }
@@ -157,15 +157,16 @@ impl<'a> Exact<'a> {
     fn extend(&self, group: &Group, ways: &[Way], placed: usize, (last, i): (u16, u16), cell: &mut Cell) {
         let layers = self.costs.layers();
         let start = range_index(layers, placed, placed + 1);
-        for (time, ways_there) in group.table[start..].iter().zip(&mut cell[placed + 1..]) {
-            if *time == f64::INFINITY {
+        for (range, ways_there) in group.table[start..].iter().zip(&mut cell[placed + 1..]) {
+            let time = range.time;
+            if time == f64::INFINITY {
                 continue;
             }
             for way in ways {
                 let second = match self.second {
                     Second::Nothing => 0.0,
                     Second::Longest => way.second.max(way.hop + time),
-                    Second::Energy => way.second + time * group.power,
+                    Second::Energy => way.second + range.work * group.power,
                 };
                 let sum = way.sum + way.hop + time;
                 let second = self.as_far_as_it_counts(sum, second);

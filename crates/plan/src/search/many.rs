@@ -150,13 +150,14 @@ fn along_with(
             };
             let Some(way) = way else { continue };
             for (to, best) in here.iter_mut().enumerate().skip(from + 1) {
-                let time = table[range_index(layers, from, to)];
+                let range = table[range_index(layers, from, to)];
+                let time = range.time;
                 let new = Way {
                     sum: way.sum + hop + time,
                     second: match second {
                         Second::Nothing => 0.0,
                         Second::Longest => way.second.max(hop + time),
-                        Second::Energy => way.second + time * power,
+                        Second::Energy => way.second + range.work * power,
                     },
                     from,
                 };

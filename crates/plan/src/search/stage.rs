@@ -3,6 +3,7 @@
 use crate::{
     Rank, Setting, Workload,
     cost::{self, Memory, Step, Time},
+    predict::POWER_OF_OVERHEAD,
 };
 
 /// Costs of ranges of layers on one machine or several.
@@ -15,6 +16,14 @@ pub(super) struct StageCosts<'a> {
     /// Bytes for layers, per machine.
     room: Vec<f64>,
     tokens: f64,
+}
+
+/// What a range of layers takes, in s.
+#[derive(Clone, Copy)]
+pub(super) struct RangeTime {
+    pub(super) time: f64,
+    /// The time at full power that takes as much energy.
+    pub(super) work: f64,
 }
 
 /// Memory that is used again and again.
@@ -50,24 +59,27 @@ impl<'a> StageCosts<'a> {
         self.memory.len() - 1
     }
 
-    /// Time of each range of layers on a group, in s; infinite where it does not fit. Ranges from `a` to `b` are at
-    /// [`range_index`].
-    pub(super) fn table(&self, group: &[usize]) -> Vec<f64> {
+    /// Time of each range of layers on a group; infinite where it does not fit. Ranges are at [`range_index`].
+    pub(super) fn table(&self, group: &[usize]) -> Vec<RangeTime> {
         let layers = self.layers();
         let collectives = self.setting.collectives(group, 1.0, self.tokens).unwrap_or(f64::INFINITY);
         let mut table = Vec::with_capacity(layers * (layers + 1) / 2);
         let mut scratch = Scratch::default();
         for from in 0..layers {
             for to in from + 1..=layers {
-                let time = self.time(group, from, to, &mut scratch);
-                table.push(time.map_or(f64::INFINITY, |time| time + collectives * (to - from) as f64));
+                let time = self.time(group, from, to, &mut scratch).map(|(shared, fixed)| {
+                    let fixed = fixed + collectives * (to - from) as f64;
+                    RangeTime { time: shared + fixed, work: shared + POWER_OF_OVERHEAD * fixed }
+                });
+                table.push(time.unwrap_or(RangeTime { time: f64::INFINITY, work: f64::INFINITY }));
             }
         }
         table
     }
 
-    /// Time of a range of layers without collectives, and the shares that make it the least; `None` where it does not fit.
-    fn time(&self, group: &[usize], from: usize, to: usize, scratch: &mut Scratch) -> Option<f64> {
+    /// The shared and the fixed time of a range of layers, collectives aside, with the shares that make it the least;
+    /// `None` where it does not fit.
+    fn time(&self, group: &[usize], from: usize, to: usize, scratch: &mut Scratch) -> Option<(f64, f64)> {
         let Scratch { limits, shares } = scratch;
         let between = |sums: &[Time]| {
             let mut time = sums[to];
@@ -83,7 +95,7 @@ impl<'a> StageCosts<'a> {
             let time = between(&self.times[*node]);
             shares.clear();
             shares.push(1.0);
-            return (weights + cache + copied <= self.room[*node]).then(|| time.shared() + time.fixed);
+            return (weights + cache + copied <= self.room[*node]).then(|| (time.shared(), time.fixed));
         }
         let mut fixed: f64 = 0.0;
         limits.clear();
@@ -93,7 +105,7 @@ impl<'a> StageCosts<'a> {
             (time.shared(), ((self.room[*node] - copied) / (weights + cache)).clamp(0.0, 1.0))
         }));
         let longest = if_none_is_full(limits).or_else(|| least_longest(limits, shares))?;
-        Some(longest + fixed)
+        Some((longest, fixed))
     }
 
     /// The ranks of a group for a range of layers.

@@ -72,63 +72,118 @@ fn median_error(figures: &[&Figure]) -> f64 {
     errors[errors.len() / 2]
 }
 
+/// Some figures, and how far off they are.
+struct Group<'a> {
+    name: String,
+    figures: Vec<&'a Figure>,
+}
+
+impl Group<'_> {
+    fn line(&self) -> String {
+        let cluster = self.figures.iter().filter(|figure| figure.row.nodes.unwrap_or(1) > 1).count();
+        format!(
+            "| {} | {} | {cluster} | {:.1}% | {:.0}% |",
+            self.name,
+            self.figures.len(),
+            100.0 * median_error(&self.figures),
+            100.0 * share_within(&self.figures, 0.35)
+        )
+    }
+}
+
+fn groups(figures: &[Figure], calibration: bool) -> Vec<Group<'_>> {
+    let mut groups = Vec::new();
+    for backend in backend::ALL.map(|backend| backend.id) {
+        for what in ["decode", "prefill"] {
+            let is = |figure: &&Figure| {
+                figure.backend == backend && figure.what == what && figure.calibration == calibration
+            };
+            let figures: Vec<_> = figures.iter().filter(is).collect();
+            if !figures.is_empty() {
+                groups.push(Group { name: format!("{backend}, {what}"), figures });
+            }
+        }
+    }
+    let all = figures.iter().filter(|figure| figure.calibration == calibration).collect();
+    groups.push(Group { name: "all".into(), figures: all });
+    groups
+}
+
 #[test]
 fn published_measurements_are_predicted() {
     let (known, unknown) = all();
     for figure in &known {
+        let Figure { row, what, measured, predicted, backend, calibration } = figure;
+        let error = 100.0 * figure.error();
+        let used = if *calibration { "calibration" } else { "" };
         println!(
-            "{:55} {:8} {:14} {:9.2} {:9.2} {:+6.1}% {}",
-            figure.row.id,
-            figure.what,
-            figure.backend,
-            figure.measured,
-            figure.predicted,
-            100.0 * figure.error(),
-            if figure.calibration { "calibration" } else { "" }
+            "| {} | {what} | {backend} | {measured:.1} | {predicted:.1} | {error:+.0}% | {used} |",
+            row.id
         );
     }
-    for (row, reason) in &unknown {
-        println!("{:55} not predicted: {reason}", row.id);
+    unknown.iter().for_each(|(row, reason)| println!("| {} | not predicted: {reason} |", row.id));
+    for calibration in [true, false] {
+        println!("\n{}", if calibration { "calibrated on" } else { "checked on" });
+        groups(&known, calibration).iter().for_each(|group| println!("{}", group.line()));
     }
-    let groups =
-        |what: &str, backend: &str, calibration: Option<bool>, several: Option<bool>| -> Vec<&Figure> {
-            known
-                .iter()
-                .filter(|f| {
-                    (what.is_empty() || f.what == what) && (backend.is_empty() || f.backend == backend)
-                })
-                .filter(|f| calibration.is_none_or(|c| c == f.calibration))
-                .filter(|f| several.is_none_or(|several| several == (f.row.nodes.unwrap_or(1) > 1)))
-                .collect()
-        };
-    for what in ["decode", "prefill", ""] {
-        for backend in ["mlx", "llama.cpp", "llama.cpp-cuda", "llama.cpp-2023", "ds4", "ds4-cuda", ""] {
-            for calibration in [Some(true), Some(false)] {
-                for several in [Some(false), Some(true), None] {
-                    let some = groups(what, backend, calibration, several);
-                    if some.is_empty() {
-                        continue;
-                    }
-                    println!(
-                        "{:8} {:15} {} {:8} rows {:4} median {:5.1}% within 35% {:5.1}%",
-                        if what.is_empty() { "all" } else { what },
-                        if backend.is_empty() { "all" } else { backend },
-                        if calibration == Some(true) { "calibr." } else { "checked" },
-                        match several {
-                            Some(true) => "cluster",
-                            Some(false) => "single",
-                            None => "both",
-                        },
-                        some.len(),
-                        100.0 * median_error(&some),
-                        100.0 * share_within(&some, 0.35)
-                    );
-                }
+    let document = include_str!("../../../../docs/plan.md");
+    for group in [groups(&known, true), groups(&known, false)].iter().flatten() {
+        assert!(document.contains(&group.line()), "not in docs/plan.md: {}", group.line());
+    }
+    let checked: Vec<_> = known.iter().filter(|figure| !figure.calibration).collect();
+    let clusters: Vec<_> =
+        checked.iter().copied().filter(|figure| figure.row.nodes.unwrap_or(1) > 1).collect();
+    for figures in [&checked, &clusters] {
+        assert!(median_error(figures) <= 0.15, "{}", median_error(figures));
+    }
+    assert!(share_within(&checked, 0.35) >= 0.9, "{}", share_within(&checked, 0.35));
+}
+
+/// Rows of one series: the same model, format, program and page, on different numbers of machines.
+fn series(figures: &[Figure]) -> Vec<Vec<&Figure>> {
+    let mut series: Vec<Vec<&Figure>> = Vec::new();
+    let key = |figure: &Figure| {
+        let Row { model, quant, software, source, batch, context_depth, .. } = figure.row.clone();
+        let program = software.split(' ').next().unwrap_or_default().to_owned();
+        (model, quant, program, source, batch.map(|users| users as u32), context_depth, figure.what)
+    };
+    for figure in figures {
+        match series.iter_mut().find(|some| key(some[0]) == key(figure)) {
+            Some(some) => some.push(figure),
+            None => series.push(vec![figure]),
+        }
+    }
+    let machines = |figure: &&Figure| figure.row.nodes.unwrap_or(1);
+    series.retain(|some| some.iter().any(|figure| machines(figure) != machines(&some[0])));
+    series.iter_mut().for_each(|some| some.sort_by_key(machines));
+    series
+}
+
+#[test]
+fn whether_machines_help_is_predicted() {
+    let (known, _) = all();
+    let (mut right, mut wrong) = (0, Vec::new());
+    for some in series(&known) {
+        for pair in some.windows(2) {
+            let (few, more) = (pair[0], pair[1]);
+            if few.row.nodes == more.row.nodes {
+                continue;
+            }
+            println!(
+                "{} -> {}: measured {:.2}x, predicted {:.2}x",
+                few.row.id,
+                more.row.id,
+                more.measured / few.measured,
+                more.predicted / few.predicted
+            );
+            if (more.measured > few.measured) == (more.predicted > few.predicted) {
+                right += 1;
+            } else {
+                wrong.push(&more.row.id);
             }
         }
     }
-    let checked = groups("", "", Some(false), None);
-    assert!(median_error(&checked) <= 0.15 && share_within(&checked, 0.35) >= 0.9);
+    assert!(right >= 5 && 20 * wrong.len() <= right + wrong.len(), "{right} right, wrong: {wrong:?}");
 }
 
 /// The constants of a backend that calibration may move, with their least and most.

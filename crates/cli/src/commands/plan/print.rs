@@ -187,10 +187,11 @@ pub(super) fn offers(question: &Question, dollars: f64, offers: &[Offer]) -> any
             bytes(offer.memory),
             price,
             known(offer.full_power, " W"),
-            offer.plan.as_ref().map_or_else(
-                || "does not fit".into(),
-                |plan| format!("{} on {}", plan.split, plan.machines.len()),
-            ),
+            match &offer.plan {
+                Some(plan) => format!("{} on {}", plan.split, plan.machines.len()),
+                None if offer.too_many => "too many for one place".into(),
+                None => "does not fit".into(),
+            },
             plan(&|plan| range(plan.decode)),
             plan(&|plan| range(plan.prefill)),
             plan(&|plan| plan.energy_per_token.map_or_else(|| "unknown".into(), figure)),
@@ -207,9 +208,17 @@ pub(super) fn offers(question: &Question, dollars: f64, offers: &[Offer]) -> any
         ">prompt tokens/s",
         ">J/token",
     ];
-    print_table(&heading, &offers.iter().map(row).collect::<Vec<_>>())?;
+    let (shown, small): (Vec<&Offer>, Vec<&Offer>) =
+        offers.iter().partition(|offer| offer.plan.is_some() || offer.memory >= question.weights);
+    print_table(&heading, &shown.into_iter().map(row).collect::<Vec<_>>())?;
+    if !small.is_empty() {
+        let names: Vec<_> =
+            small.iter().map(|offer| format!("{} x {}", offer.count, offer.machine)).collect();
+        print_line(format!("\nToo small for the weights: {}.", names.join(", ")))?;
+    }
     print_line(format!(
-        "\nAs many of each as ${} buy, at most 8. List prices as of {}, without tax, cables, or the computer around a \
+        "\nAs many of each as ${} buy and can be joined each to each (Macs by their ports, four cards in a box, else \
+         eight). List prices as of {}, without tax, cables, or the computer around a \
          card; where the price is unknown, as many as hold what the roomiest offer holds.",
         count(dollars),
         question.catalogue
