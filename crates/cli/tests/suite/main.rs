@@ -4,5 +4,6 @@ mod common;
 mod exact;
 mod faults;
 mod manners;
+mod plan;
 mod smollm2;
 mod topology;

@@ -1,0 +1,123 @@
+//! `pomar plan` as a person uses it.
+
+use crate::common::{failure, fixture, output, pomar};
+use serde_json::Value;
+use std::fs;
+
+fn json(arguments: &[&str]) -> Value {
+    let mut command = pomar(&["plan"]);
+    command.args(arguments).arg("--json");
+    serde_json::from_slice(&command.output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn plans_are_ranked_and_explained() {
+    let printed = output(&mut pomar(&["plan", "kimi-k2-thinking", "--on", "4x", "m3-ultra-512"]));
+    for part in ["4 x m3-ultra-512", "tb5-rdma", "tp4", "tp2 x pp2", "memory bandwidth of", "of"] {
+        assert!(printed.contains(part), "no '{part}' in:\n{printed}");
+    }
+    let answer = json(&["kimi-k2-thinking", "--on", "4xm3-ultra-512"]);
+    let plans = answer["plans"].as_array().unwrap();
+    assert!(plans.len() == 5 && plans[0]["split"] == "tp4", "{answer}");
+    let speed = |plan: &Value| plan["decode"]["likely"].as_f64().unwrap();
+    assert!(plans.windows(2).all(|pair| speed(&pair[0]) >= speed(&pair[1])), "{answer}");
+    for plan in plans {
+        let parts = plan["causes"].as_array().unwrap().iter().map(|cause| cause["part"].as_f64().unwrap());
+        assert!((0.97..=1.001).contains(&parts.sum::<f64>()), "{plan}");
+        for node in plan["memory"].as_array().unwrap() {
+            let bytes = |what: &str| node[what].as_f64().unwrap();
+            assert!(bytes("weights") + bytes("cache") + bytes("base") <= bytes("usable"), "{node}");
+        }
+    }
+}
+
+#[test]
+fn one_machine_is_always_shown_and_never_beaten_by_a_slower_plan() {
+    let slow = ["qwen3-30b-a3b", "--on", "m3-ultra-512,m4-pro-64", "--link", "1gbe-tcp", "--most", "2"];
+    let answer = json(&slow);
+    assert_eq!((&answer["plans"][0]["split"], answer["plans"].as_array().unwrap().len()), (&"1".into(), 2));
+    assert_eq!(answer["plans"][0]["machines"][0], "m3-ultra-512");
+    // Where others are faster, the best machine alone is there for comparison.
+    let fast = json(&["llama-3.1-405b", "--on", "4x", "m3-ultra-512", "--most", "2"]);
+    let splits: Vec<_> = fast["plans"].as_array().unwrap().iter().map(|plan| &plan["split"]).collect();
+    assert_eq!(splits, ["tp4", "1"]);
+}
+
+#[test]
+fn what_does_not_fit_is_told_with_what_would() {
+    let mut command = pomar(&["plan", "deepseek-v3.1", "--bits", "8", "--on", "2x", "m3-ultra-256"]);
+    let printed = command.output().unwrap();
+    assert!(!printed.status.success());
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    for part in ["does not fit", "713", "m3-ultra-256 #2 lacks", "--bits 4", "2 more m3-ultra-256"] {
+        assert!(printed.contains(part), "no '{part}' in:\n{printed}");
+    }
+    let raised = ["glm-5", "--bits", "4", "--on", "m3-ultra-512"];
+    assert!(json(&raised)["shortage"]["fits_with"][0].as_str().unwrap().contains("--raise-limit"));
+    assert_eq!(json(&[&raised[..], &["--raise-limit"]].concat())["plans"][0]["split"], "1");
+}
+
+#[test]
+fn a_budget_compares_macs_cards_and_boxes() {
+    let answer = json(&["deepseek-v3.1", "--budget", "50000"]);
+    let offers = answer["offers"].as_array().unwrap();
+    let offer = |machine: &str| offers.iter().find(|offer| offer["machine"] == machine).unwrap();
+    let macs = offer("mac-studio-m3-ultra-512");
+    assert_eq!(
+        (&macs["count"], &macs["price"], &macs["memory"]),
+        (&5.into(), &47_495.0.into(), &2.56e12.into())
+    );
+    assert!(macs["plan"]["decode"]["likely"].as_f64().unwrap() > 10.0);
+    let cards = offer("rtx-pro-6000-blackwell");
+    assert_eq!((&cards["count"], &cards["memory"], &cards["plan"]), (&4.into(), &384e9.into(), &Value::Null));
+    let unknown = offer("gh200");
+    assert!(unknown["price"].is_null() && unknown["memory"].as_f64().unwrap() >= 2.5e12, "{unknown}");
+    let printed = output(&mut pomar(&["plan", "deepseek-v3.1", "--budget", "50000"]));
+    assert!(
+        printed.contains("unknown") && printed.contains("October 2026") && printed.contains("$47,495"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn models_and_machines_of_a_user() {
+    let folder = tempfile::tempdir().unwrap();
+    let mine = folder.path().join("mine.toml");
+    let chip = "[[chip]]\nid = \"n1-9c\"\nvendor = \"other\"\nname = \"N1\"\n\
+                memory_bandwidth_gbs = 100\nmemory_options_gb = [48]\n";
+    fs::write(&mine, chip).unwrap();
+    let config = folder.path().join("config.json");
+    fs::copy(fixture("models/qwen3/config.json"), &config).unwrap();
+    let model = folder.path().to_str().unwrap();
+    let answer = json(&[model, "--on", "n1-48", "--catalogue", mine.to_str().unwrap()]);
+    assert_eq!(answer["question"]["machines"][0], "n1-48");
+    fs::write(&mine, "[[chip]]\nid = 5\n").unwrap();
+    let wrong = ["plan", "qwen3-4b", "--on", "m4", "--catalogue", mine.to_str().unwrap()];
+    assert!(failure(&mut pomar(&wrong)).contains("mine.toml"));
+    fs::write(&config, "{").unwrap();
+    assert!(failure(&mut pomar(&["plan", model, "--on", "m4"])).contains("config.json"));
+}
+
+#[test]
+fn mistakes_are_told() {
+    let mistakes: [(&[&str], &str); 9] = [
+        (&["deepseek", "--on", "m4"], "did you mean deepseek-"),
+        (&["qwen3-4b", "--on", "m3-ultra-511"], "did you mean"),
+        (&["qwen3-4b"], "--on"),
+        (&["qwen3-4b", "--on", "65x", "m4"], "at most 64"),
+        (&["qwen3-4b", "--on", "m4", "--link", "rope"], "tb5-rdma"),
+        (&["qwen3-4b", "--on", "m4", "--backend", "abacus"], "llama.cpp"),
+        (&["qwen3-4b", "--on", "m4", "--bits", "99"], "from 2 to 32"),
+        (&["qwen3-4b", "--on", "m4", "--context", "many"], "32k"),
+        (&["mistral-large-3-675b", "--on", "m4"], "hidden_size"),
+    ];
+    for (arguments, part) in mistakes {
+        let mut command = pomar(&["plan"]);
+        let said = failure(command.args(arguments));
+        assert!(said.contains(part), "{arguments:?}: no '{part}' in {said}");
+    }
+    let listed = output(&mut pomar(&["plan", "--list"]));
+    assert!(
+        listed.contains("m3-ultra-80c") && listed.contains("kimi-k2-thinking") && listed.contains("tb5-rdma")
+    );
+}
