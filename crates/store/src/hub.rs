@@ -24,6 +24,7 @@ use crate::manifest::{self, FileRecord, Manifest};
 use crate::names::is_safe_relative;
 use crate::progress::Job;
 use crate::reference::HubRef;
+use crate::settings::Settings;
 
 /// Largest answer of the API that is read, in bytes.
 const MAX_ANSWER: u64 = 16 << 20;
@@ -63,6 +64,18 @@ pub(crate) fn fetch(family: &Family, hub: &HubRef, context: &Context<'_>) -> Res
     stored.manifest.complete = true;
     stored.manifest.write(&stored.folder)?;
     Ok(stored)
+}
+
+/// Largest `config.json` that is read, in bytes.
+const MAX_CONFIG: u64 = 4 << 20;
+
+/// The `config.json` of a repository, without anything else.
+pub(crate) fn config(hub: &HubRef, settings: &Settings) -> Result<Vec<u8>, StoreError> {
+    let client = Client::new(settings)?;
+    let repository = Repository { client: &client, hub };
+    let commit = repository.commit()?;
+    let url = client.at_hub(&format!("/{}/resolve/{commit}/config.json", repository.name()))?;
+    Ok(client.get_small(&url, MAX_CONFIG)?.1)
 }
 
 /// A file as the hub lists it.

@@ -8,6 +8,7 @@ use crate::disk;
 use crate::error::StoreError;
 use crate::family::{Family, Stored, name_of, subfolders};
 use crate::fetch::{self, Context};
+use crate::hub;
 use crate::local;
 use crate::lock::Lock;
 use crate::manifest::FileRecord;
@@ -130,6 +131,14 @@ impl Store {
                 Ok(stored.into_resolved(reference, reference.to_string()))
             }
         }
+    }
+
+    /// The `config.json` of a repository of the hub, without its weights; nothing is kept.
+    ///
+    /// # Errors
+    /// Any [`StoreError`] of asking the hub.
+    pub fn config(&self, hub: &HubRef) -> Result<Vec<u8>, StoreError> {
+        hub::config(hub, &self.settings)
     }
 
     /// Everything that the store holds, by name.

@@ -10,6 +10,7 @@ use pomar_plan::{
     backend,
     budget::{self, Offer},
 };
+use pomar_store::{ModelRef, Store, default_home};
 use serde::Serialize;
 use std::{
     fs,
@@ -19,7 +20,7 @@ use std::{
 
 #[derive(Args)]
 pub(crate) struct Plan {
-    /// A model of the catalogue (`pomar plan --list` names them), or a folder with a config.json
+    /// A model of the catalogue (--list names them), a folder with a config.json, or hf:owner/repository
     #[arg(required_unless_present = "list")]
     model: Option<String>,
     /// Machines, such as 4x m3-ultra-512, or m3-ultra-512,m4-max-128
@@ -141,12 +142,17 @@ impl Plan {
     fn model(&self, catalogue: &Catalogue) -> anyhow::Result<Model> {
         let name = self.model.as_deref().unwrap_or_default();
         let path = Path::new(name);
-        let config = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
-        if !path.exists() {
+        let text = if name.starts_with("hf:") {
+            let ModelRef::Hub(hub) = name.parse()? else { bail!("{name}: write hf:owner/repository") };
+            Store::open(default_home()?).config(&hub)?
+        } else if path.exists() {
+            let config = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+            fs::read(&config).with_context(|| config.display().to_string())?
+        } else {
             return Ok(catalogue.model(name)?);
-        }
-        let text = fs::read_to_string(&config).with_context(|| config.display().to_string())?;
-        let value = serde_json::from_str(&text).with_context(|| config.display().to_string())?;
+        };
+        let value =
+            serde_json::from_slice(&text).with_context(|| format!("{name}: its config.json is damaged"))?;
         Ok(Model::try_from(&Shape::from_config(name, &value))?)
     }
 

@@ -416,3 +416,16 @@ fn a_branch_that_moves_is_followed_only_when_asked() {
     let old = format!("hf:o/r@{COMMIT}:q4/m.gguf").parse().expect("a reference");
     rig.store().resolve(&old, &offline).expect("the old commit is still there by its own name");
 }
+
+#[test]
+fn a_configuration_comes_without_the_weights() {
+    let hub = Hub::start(&[("config.json", b"{\"layers\": 2}"), ("model.safetensors", &noise(4096, 3))]);
+    let home = tempfile::tempdir().expect("a folder");
+    let store = Store::with_settings(home.path(), settings(&hub));
+    let ModelRef::Hub(reference) = "hf:o/r".parse().expect("a reference") else { panic!("no hub") };
+    assert_eq!(store.config(&reference).expect("a configuration"), b"{\"layers\": 2}");
+    assert_eq!(hub.downloads().len(), 1);
+    assert!(files_below(home.path()).is_empty());
+    let ModelRef::Hub(missing) = "hf:o/other".parse().expect("a reference") else { panic!("no hub") };
+    assert!(store.config(&missing).is_err());
+}
