@@ -73,6 +73,41 @@ struct File {
     models: Vec<Shape>,
 }
 
+impl File {
+    /// No figure that predictions divide by or multiply with is 0, negative or no number.
+    fn check(&self) -> Result<(), CatalogueError> {
+        let wrong = |id: &str, what: &str| {
+            Err(CatalogueError::File(format!("{id}: its {what} must be a number above 0")))
+        };
+        let good = |value: f64| value.is_finite() && value > 0.0;
+        for chip in &self.chips {
+            let rates =
+                [chip.fp16_tflops_vector, chip.fp16_tflops_matrix_est, chip.fp16_tflops_prefill_measured];
+            if !good(chip.memory_bandwidth_gbs) || !rates.into_iter().flatten().all(good) {
+                return wrong(&chip.id, "bandwidth or rate");
+            }
+            if !chip.memory_options_gb.iter().copied().all(good) {
+                return wrong(&chip.id, "memory");
+            }
+        }
+        for system in &self.systems {
+            let others = [Some(system.memory_gb), system.list_price_usd, system.idle_w, system.max_w];
+            if !others.into_iter().flatten().all(good) {
+                return wrong(&system.id, "memory, price or power");
+            }
+        }
+        for card in &self.accelerators {
+            let bandwidths = [card.memory_bandwidth_gbs, card.memory_bandwidth_measured_gbs];
+            let rates = [card.fp16_tflops_vector, card.fp16_tflops_prefill_measured];
+            let others = [Some(card.memory_gb), card.list_price_usd, card.idle_w, card.max_w];
+            if !bandwidths.into_iter().chain(rates).chain(others).flatten().all(good) {
+                return wrong(&card.id, "memory, bandwidth, rate, price or power");
+            }
+        }
+        Ok(())
+    }
+}
+
 #[derive(Clone, Debug, Deserialize)]
 struct Chip {
     id: String,
@@ -223,6 +258,7 @@ impl Catalogue {
     /// [`CatalogueError::File`] with the place that is not understood; nothing is added then.
     pub fn extend(&mut self, text: &str) -> Result<(), CatalogueError> {
         let file: File = toml::from_str(text).map_err(|error| CatalogueError::File(error.to_string()))?;
+        file.check()?;
         self.chips.splice(0..0, file.chips);
         self.systems.splice(0..0, file.systems);
         self.accelerators.splice(0..0, file.accelerators);

@@ -262,6 +262,9 @@ impl Model {
     }
 }
 
+/// Bound for shapes from files; the deepest model of the catalogue has 126.
+const MOST_LAYERS: u64 = 2000;
+
 impl TryFrom<&Shape> for Model {
     type Error = ShapeUnknown;
 
@@ -273,7 +276,7 @@ impl TryFrom<&Shape> for Model {
                 1
             }) as f64
         };
-        let layers = need(shape.layers, "layers");
+        let layers = need(shape.layers.filter(|layers| *layers <= MOST_LAYERS), "layers");
         let hidden = need(shape.hidden_size, "hidden_size");
         let vocab = need(shape.vocab_size, "vocab_size");
         need(shape.heads, "heads");

@@ -90,6 +90,12 @@ fn a_users_entries_go_first() {
     assert_eq!(catalogue.machine("n1-9c").unwrap().bandwidth, 1e11);
     let names = catalogue.machine_names().count();
     assert!(catalogue.extend("[[chip]]\nid = 3").is_err());
+    let nothing = "[[accelerator]]\nid = \"x\"\nname = \"X\"\nvendor = \"other\"\nmemory_gb = ";
+    for wrong in ["0", "-1", "nan", "inf"] {
+        assert!(catalogue.extend(&format!("{nothing}{wrong}")).unwrap_err().to_string().contains("above 0"));
+    }
+    catalogue.extend("[[model]]\nid = \"deep\"\nlayers = 4000000000").unwrap();
+    assert!(catalogue.model("deep").unwrap_err().to_string().contains("layers"));
     assert!(catalogue.extend("[[cow]]\nid = \"x\"").unwrap_err().to_string().contains("cow"));
     assert_eq!(catalogue.machine_names().count(), names);
 }
