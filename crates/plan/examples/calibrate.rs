@@ -1,10 +1,9 @@
 //! Finds the constants of the backends for every second row of the published measurements, one constant at a time, and prints
-//! them: `cargo run --release -p pomar-plan --example calibrate`
+//! them and what is still far off: `cargo run --release -p pomar-plan --example calibrate`
 
 #[path = "../tests/validation/figures.rs"]
 mod figures;
 #[path = "../tests/validation/rows.rs"]
-#[expect(dead_code, reason = "the test uses the rest")]
 mod rows;
 
 use figures::all_with;
@@ -62,5 +61,10 @@ fn main() {
             }
         }
         println!("{best:.3} {:#?}", backends[i]);
+    }
+    let (known, _) = all_with(&backends);
+    println!("far off:");
+    for figure in known.iter().filter(|figure| figure.error().abs() > 0.35) {
+        println!("{} {}: {:+.0}%", figure.row.id, figure.what, 100.0 * figure.error());
     }
 }

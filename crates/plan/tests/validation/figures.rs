@@ -1,7 +1,7 @@
 //! Measured figures beside predicted ones.
 
 use crate::rows::{Case, Row, case, measured};
-use pomar_plan::{Backend, Catalogue, Setting, backend};
+use pomar_plan::{Backend, Catalogue, Setting};
 
 /// One figure of a row.
 pub(crate) struct Figure {
@@ -41,12 +41,7 @@ fn figures(row: &Row, case: &Case, calibration: bool) -> Vec<Figure> {
         .collect()
 }
 
-/// What is predicted, and what is not, with the reason.
-pub(crate) fn all() -> (Vec<Figure>, Vec<(Row, String)>) {
-    all_with(&backend::ALL)
-}
-
-/// With other constants for some backends.
+/// What is predicted with these backends, and what is not, with the reason.
 pub(crate) fn all_with(backends: &[Backend]) -> (Vec<Figure>, Vec<(Row, String)>) {
     let catalogue = Catalogue::built_in();
     let (mut known, mut unknown) = (Vec::new(), Vec::new());
