@@ -6,7 +6,7 @@
 //! a [`Backend`] is a handful of constants.
 //!
 //! To read: [`model`] (what a layer holds, reads, multiplies), [`cost`] (its time and memory on one machine), [`predict`]
-//! (a [`Placement`]'s time by cause), [`search`] (the best placement), [`answer`] (ranked plans in words). The formulas,
+//! (a [`Placement`]'s time by cause), [`mod@search`] (the best placement), [`answer`] (ranked plans in words). The formulas,
 //! units and sources of all constants are in docs/plan.md.
 
 pub mod answer;

@@ -1,9 +1,9 @@
 //! The best placements of a model on a cluster, for a goal.
 //!
 //! A placement is a number of ranks per stage, the same for all stages, an order of disjoint groups of so many machines,
-//! and a cut of the layers into as many ranges. Up to [`EXACT`] machines all of them are compared ([`exact`]): subsets,
+//! and a cut of the layers into as many ranges. Up to [`EXACT`] machines all of them are compared (`exact`): subsets,
 //! orders and cuts by dynamic programming over (machines used, last group, layers placed), shares within a group by the
-//! closed form in [`stage`]. Beyond that, [`many`] tries good orders.
+//! closed form in `stage`. Beyond that, `many` tries good orders.
 
 mod exact;
 mod frontier;
