@@ -1,10 +1,11 @@
 //! The `pomar` command: arguments in, tables or JSON out.
 //!
 //! Every subcommand is one file in [`commands`], with its arguments beside what it does. [`model`] turns a model
-//! reference into files, and files into a running instance. What a command prints on standard output is its answer;
+//! reference into files, and files into a running instance, [`facts`] what was measured here into the planner's machines. What a command prints on standard output is its answer;
 //! progress, notes and timings go to standard error.
 
 mod commands;
+mod facts;
 mod model;
 mod output;
 mod sampling;

@@ -75,6 +75,15 @@ enum QueuePairsName {
 }
 
 impl TransportArgs {
+    /// The planner's name of the way.
+    pub(crate) fn link(&self) -> &'static str {
+        match self.transport {
+            TransportName::Shm => "shm",
+            TransportName::Tcp => "loopback",
+            TransportName::Rdma => "200gbe-rdma",
+        }
+    }
+
     fn transport(&self) -> anyhow::Result<Transport> {
         let for_rdma = self.rdma_devices.is_some() || self.rdma_queue_pairs.is_some();
         anyhow::ensure!(

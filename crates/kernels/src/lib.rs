@@ -25,6 +25,7 @@ pub mod pool;
 pub mod random;
 pub mod rope;
 pub mod softmax;
+pub mod stream;
 
 pub use activations::{ActivationKind, Activations};
 pub use fixed::fixed_to_f32;

@@ -307,18 +307,19 @@ fn can_rdma(cluster: &Cluster) -> bool {
 
 /// Bytes of all weights.
 pub fn weight_bytes(model: &Model, format: &Format) -> f64 {
-    cost::layer_memory(model, format, 1.0, 0.0, 0.0).iter().map(|layer| layer.weights).sum()
+    cost::layer_weights(model, format).iter().sum()
 }
 
 /// Bytes of weights and cache on one rank that has everything.
-fn needed(model: &Model, format: &Format, workload: &Workload) -> f64 {
-    let layers = cost::layer_memory(model, format, 1.0, workload.users, workload.context);
+fn needed(setting: &Setting<'_>, workload: &Workload) -> f64 {
+    let Setting { model, format, backend, .. } = *setting;
+    let layers = cost::layer_memory(model, format, backend, 1.0, workload.users, workload.context);
     layers.iter().map(|layer| layer.of(1.0)).sum()
 }
 
 fn shortage(setting: &Setting<'_>, workload: &Workload) -> Shortage {
     let base = cost::base_memory(setting.model, setting.backend, workload.users);
-    let needed = needed(setting.model, setting.format, workload);
+    let needed = needed(setting, workload);
     let nodes = setting.cluster.nodes();
     let room = |node: &Node| (node.machine.usable - base).max(0.0);
     let total: f64 = nodes.iter().map(room).sum();

@@ -26,6 +26,10 @@ pub struct Backend {
     pub compressed_rate_share: f64,
     /// Share of the matrix rate that attention of a single token over its context reaches.
     pub attention_share: f64,
+    /// Share of the rate of a prompt's products that its attention reaches.
+    pub prompt_attention_share: f64,
+    /// Width of the residual stream at which products reach half the rate of wide ones.
+    pub half_rate_width: f64,
     /// Time per layer and step that does not depend on sizes, in s: starting kernels, small operations.
     pub layer: f64,
     /// More of it in a layer with experts.
@@ -44,6 +48,12 @@ pub struct Backend {
     pub hop: f64,
     /// Tokens of a prompt that are worked on at once.
     pub chunk: f64,
+    /// Bytes of a number in the cache.
+    pub cache_bytes: f64,
+    /// Bytes of a number that ranks add up.
+    pub sum_bytes: f64,
+    /// Bytes of a number that goes over a border between stages.
+    pub hop_bytes: f64,
     /// Several chunks of a prompt, or several users' steps, are under way in different stages at once.
     pub pipelines: bool,
     /// Layers can be split over machines.
@@ -51,6 +61,13 @@ pub struct Backend {
 }
 
 const US: f64 = 1e-6;
+
+/// Bytes of an f16.
+const F16: f64 = 2.0;
+
+/// Products of narrow models do not fill a GPU. From prompts of models of 1024 to 8192 numbers' width on one machine
+/// (`rapidmlx-*`).
+const GPU_HALF_RATE_WIDTH: f64 = 500.0;
 
 /// MLX on Apple silicon, over JACCL or its ring; exo and omlx run it, too.
 pub const MLX: Backend = Backend {
@@ -63,6 +80,8 @@ pub const MLX: Backend = Backend {
     state_rate_share: 0.95,
     compressed_rate_share: 0.68,
     attention_share: 1.0,
+    prompt_attention_share: 1.0,
+    half_rate_width: GPU_HALF_RATE_WIDTH,
     layer: 78.0 * US,
     expert_layer: 30.0 * US,
     latent_layer: 155.0 * US,
@@ -72,6 +91,9 @@ pub const MLX: Backend = Backend {
     collective: 30.0 * US,
     hop: 500.0 * US,
     chunk: 2048.0,
+    cache_bytes: F16,
+    sum_bytes: F16,
+    hop_bytes: F16,
     pipelines: false,
     tensor: true,
 };
@@ -90,6 +112,8 @@ pub const LLAMA_CPP: Backend = Backend {
     state_rate_share: 0.7,
     compressed_rate_share: 0.7,
     attention_share: 0.8,
+    prompt_attention_share: 1.0,
+    half_rate_width: GPU_HALF_RATE_WIDTH,
     layer: 98.0 * US,
     expert_layer: 95.0 * US,
     latent_layer: 130.0 * US,
@@ -99,6 +123,9 @@ pub const LLAMA_CPP: Backend = Backend {
     collective: 400.0 * US,
     hop: 3760.0 * US,
     chunk: 512.0,
+    cache_bytes: F16,
+    sum_bytes: F16,
+    hop_bytes: F16,
     pipelines: false,
     tensor: false,
 };
@@ -114,6 +141,8 @@ pub const LLAMA_CPP_CUDA: Backend = Backend {
     state_rate_share: 0.7,
     compressed_rate_share: 0.7,
     attention_share: 0.8,
+    prompt_attention_share: 1.0,
+    half_rate_width: GPU_HALF_RATE_WIDTH,
     layer: 30.0 * US,
     expert_layer: 20.0 * US,
     latent_layer: 35.0 * US,
@@ -123,6 +152,9 @@ pub const LLAMA_CPP_CUDA: Backend = Backend {
     collective: 84.0 * US,
     hop: 3500.0 * US,
     chunk: 512.0,
+    cache_bytes: F16,
+    sum_bytes: F16,
+    hop_bytes: F16,
     pipelines: false,
     tensor: true,
 };
@@ -149,6 +181,8 @@ pub const DS4: Backend = Backend {
     state_rate_share: 0.8,
     compressed_rate_share: 0.8,
     attention_share: 0.3,
+    prompt_attention_share: 1.0,
+    half_rate_width: GPU_HALF_RATE_WIDTH,
     layer: 83.0 * US,
     expert_layer: 100.0 * US,
     latent_layer: 200.0 * US,
@@ -158,6 +192,9 @@ pub const DS4: Backend = Backend {
     collective: 100.0 * US,
     hop: 1000.0 * US,
     chunk: 2048.0,
+    cache_bytes: F16,
+    sum_bytes: F16,
+    hop_bytes: F16,
     pipelines: true,
     tensor: true,
 };
@@ -173,8 +210,40 @@ pub const DS4_CUDA: Backend = Backend {
     ..DS4
 };
 
+/// pomar's own engine on processors. Shares are of what `pomar bench machine` measures there; `pomar bench model` replaces
+/// these, which are of a virtual machine with two cores of an AMD EPYC.
+pub const POMAR: Backend = Backend {
+    id: "pomar",
+    bandwidth_share: 0.9,
+    two_die_share: 0.9,
+    rate_share: 0.9,
+    expert_rate_share: 0.8,
+    latent_rate_share: 0.8,
+    state_rate_share: 0.8,
+    compressed_rate_share: 0.8,
+    attention_share: 0.05,
+    prompt_attention_share: 0.15,
+    half_rate_width: 50.0,
+    layer: 25.0 * US,
+    expert_layer: 25.0 * US,
+    latent_layer: 25.0 * US,
+    state_layer: 25.0 * US,
+    compressed_layer: 25.0 * US,
+    step: 50.0 * US,
+    collective: 5.0 * US,
+    hop: 20.0 * US,
+    chunk: 128.0,
+    cache_bytes: 4.0,
+    // Fixed-point sums of 64 bits.
+    sum_bytes: 8.0,
+    hop_bytes: 4.0,
+    pipelines: true,
+    tensor: true,
+};
+
 /// All of them.
-pub const ALL: [Backend; 7] = [MLX, EXO_2025, LLAMA_CPP, LLAMA_CPP_CUDA, LLAMA_CPP_2023, DS4, DS4_CUDA];
+pub const ALL: [Backend; 8] =
+    [POMAR, MLX, EXO_2025, LLAMA_CPP, LLAMA_CPP_CUDA, LLAMA_CPP_2023, DS4, DS4_CUDA];
 
 impl Backend {
     /// A backend by its name.

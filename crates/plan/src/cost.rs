@@ -12,18 +12,11 @@ use crate::{
     model::{Attention, Layer, Mlp},
 };
 
-/// Bytes of a number in the cache and in what ranks send each other: f16.
-pub const CACHE_BYTES: f64 = 2.0;
-
 /// Room for a program and its libraries on each machine, in bytes.
 const PROGRAM: f64 = 1.0e9;
 
-/// Buffers per token that is worked on at once, in numbers of f16 per width of the residual stream.
+/// Buffers per token that is worked on at once, in numbers per width of the residual stream.
 const BUFFERS_PER_TOKEN: f64 = 16.0;
-
-/// Products of narrow models do not fill a GPU: at this width they reach half of what wide ones do. From prompts of models
-/// of 1024 to 8192 numbers' width on one machine (`rapidmlx-*`).
-const HALF_RATE_WIDTH: f64 = 500.0;
 
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -141,10 +134,10 @@ fn layer_time(
     let tokens = step.tokens();
     let others = layer.attention.weights(model.hidden) + layer.mlp.other_weights(model.hidden);
     let weights = others * format.others + layer.mlp.expert_weights_touched(tokens) * format.experts;
-    let bytes = weights / 8.0 + step.cache_read(&layer.attention) * CACHE_BYTES;
+    let bytes = weights / 8.0 + step.cache_read(&layer.attention) * backend.cache_bytes;
     let operations = 2.0 * tokens * layer.weights_per_token(model.hidden);
     let has_experts = matches!(layer.mlp, Mlp::Experts { .. });
-    let mut share = backend.rate_share * model.hidden / (model.hidden + HALF_RATE_WIDTH);
+    let mut share = backend.rate_share * model.hidden / (model.hidden + backend.half_rate_width);
     let mut fixed = backend.layer;
     if has_experts {
         share *= backend.expert_rate_share;
@@ -162,7 +155,7 @@ fn layer_time(
     let multiplying = operations / (rate(machine) * share);
     let attention_share = match step {
         Step::Decode { .. } => backend.attention_share,
-        Step::Prefill { .. } => share,
+        Step::Prefill { .. } => share * backend.prompt_attention_share,
     };
     let attending = step.attention_operations(&layer.attention) / (rate(machine) * attention_share);
     // The longer of the two hides the other.
@@ -209,28 +202,41 @@ impl Memory {
     }
 }
 
-/// Memory of each layer when `ranks` share it, for `users` sequences of `context` tokens. The embedding is a part of the
-/// first layer, the output layer one of the last.
-pub fn layer_memory(model: &Model, format: &Format, ranks: f64, users: f64, context: f64) -> Vec<Memory> {
+/// Bytes of each layer's weights. The embedding is a part of the first layer, the output layer one of the last.
+pub fn layer_weights(model: &Model, format: &Format) -> Vec<f64> {
     let one = |layer: &Layer| {
         let others = layer.attention.weights(model.hidden) + layer.mlp.other_weights(model.hidden);
-        let weights = (others * format.others + layer.mlp.expert_weights() * format.experts) / 8.0;
-        let cache = layer.attention.cache(context) * users * CACHE_BYTES;
-        let ways = layer.attention.cache_ways();
-        let copied = if ranks > ways { cache / ways } else { 0.0 };
-        Memory { weights, cache: if copied > 0.0 { 0.0 } else { cache }, copied_cache: copied }
+        (others * format.others + layer.mlp.expert_weights() * format.experts) / 8.0
     };
-    let mut all: Vec<Memory> = model.layers.iter().map(one).collect();
+    let mut all: Vec<f64> = model.layers.iter().map(one).collect();
     let end = model.vocab * model.hidden * format.ends / 8.0;
-    all[0].weights += end;
-    if let Some(last) = all.last_mut().filter(|_| !model.tied || model.layers.len() == 1) {
-        last.weights += if model.tied { 0.0 } else { end };
+    all[0] += end;
+    if let Some(last) = all.last_mut().filter(|_| !model.tied) {
+        *last += end;
     }
     all
 }
 
+/// Memory of each layer when `ranks` share it, for `users` sequences of `context` tokens.
+pub fn layer_memory(
+    model: &Model,
+    format: &Format,
+    backend: &Backend,
+    ranks: f64,
+    users: f64,
+    context: f64,
+) -> Vec<Memory> {
+    let one = |(layer, weights): (&Layer, f64)| {
+        let cache = layer.attention.cache(context) * users * backend.cache_bytes;
+        let ways = layer.attention.cache_ways();
+        let copied = if ranks > ways { cache / ways } else { 0.0 };
+        Memory { weights, cache: if copied > 0.0 { 0.0 } else { cache }, copied_cache: copied }
+    };
+    model.layers.iter().zip(layer_weights(model, format)).map(one).collect()
+}
+
 /// Bytes on each machine whatever its share: the program, and buffers for what is worked on at once.
 pub fn base_memory(model: &Model, backend: &Backend, users: f64) -> f64 {
-    let buffers = backend.chunk.max(users) * model.hidden * BUFFERS_PER_TOKEN * CACHE_BYTES;
+    let buffers = backend.chunk.max(users) * model.hidden * BUFFERS_PER_TOKEN * backend.cache_bytes;
     PROGRAM + buffers + users * model.vocab * 4.0
 }

@@ -1,10 +1,11 @@
 //! How many bits a weight takes in memory, with its scales.
 
+use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 use thiserror::Error;
 
 /// Bits per weight of a checkpoint's parts, scales included.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Format {
     /// The name it was given by.
     pub name: String,

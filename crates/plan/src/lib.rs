@@ -12,6 +12,7 @@
 pub mod answer;
 pub mod backend;
 pub mod budget;
+pub mod calibrate;
 pub mod catalogue;
 mod cluster;
 pub mod cost;

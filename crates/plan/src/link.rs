@@ -23,7 +23,7 @@ pub struct UnknownLink {
 /// From `tests/measurements/links.csv` where a row is named; the others are marked as assumed. Collectives measured on
 /// Thunderbolt took 26 to 36 us for 8 to 14 KB over RDMA (`jaccl-allsum-tp4`, `jaccl-allsum-8k-decode`), and about 300 us
 /// over TCP (`tb5-tcp-message`).
-const NAMED: [(&str, f64, f64); 14] = [
+const NAMED: [(&str, f64, f64); 16] = [
     // jaccl-allsum-tp4 less its bytes; jaccl-omlx-2n.
     ("tb5-rdma", 24.0, 6.3),
     // tb5-tcp-message is four ranks of a ring, six steps of it; tb5-tcp-ping-a is 104 us each way; 55 Gb/s of
@@ -47,6 +47,9 @@ const NAMED: [(&str, f64, f64); 14] = [
     ("200gbe-rdma", 8.0, 13.6),
     // Cards in one box: PCIe 4.0 x16, assumed.
     ("pcie", 15.0, 25.0),
+    // Processes of one machine: `pomar bench collectives` on two cores of an AMD EPYC (bench/README.md).
+    ("shm", 0.3, 11.0),
+    ("loopback", 6.0, 2.4),
     // Assumed.
     ("wifi", 3000.0, 0.06),
 ];

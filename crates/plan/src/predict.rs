@@ -2,7 +2,7 @@
 
 use crate::{
     Backend, Cluster, Format, Model,
-    cost::{self, CACHE_BYTES, Step, Time},
+    cost::{self, Step, Time},
 };
 use serde::Serialize;
 use std::ops::Range;
@@ -151,14 +151,14 @@ impl Setting<'_> {
             return Some(0.0);
         }
         let link = self.cluster.slowest_link(nodes)?;
-        let bytes = tokens * self.model.hidden * CACHE_BYTES;
+        let bytes = tokens * self.model.hidden * self.backend.sum_bytes;
         let one = link.all_sum(nodes.len() as f64, bytes) + self.backend.collective;
         Some(COLLECTIVES_PER_LAYER * layers * one)
     }
 
     /// Time of a border between stages.
     pub(crate) fn hop(&self, from: &[usize], to: &[usize], tokens: f64) -> Option<f64> {
-        let bytes = tokens * self.model.hidden * CACHE_BYTES;
+        let bytes = tokens * self.model.hidden * self.backend.hop_bytes;
         Some(self.cluster.best_link(from, to, bytes)?.send(bytes) + self.backend.hop)
     }
 
@@ -200,7 +200,14 @@ impl Setting<'_> {
         let base = cost::base_memory(self.model, self.backend, workload.users);
         let of_stage = |stage: &Stage| {
             let ranks = stage.ranks.len() as f64;
-            let layers = cost::layer_memory(self.model, self.format, ranks, workload.users, workload.context);
+            let layers = cost::layer_memory(
+                self.model,
+                self.format,
+                self.backend,
+                ranks,
+                workload.users,
+                workload.context,
+            );
             let mut sum = cost::Memory::default();
             layers[stage.layers.clone()].iter().for_each(|layer| sum += *layer);
             let of_rank = move |rank: &Rank| NodeMemory {

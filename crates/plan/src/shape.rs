@@ -1,10 +1,10 @@
 //! A model as its publisher describes it: the fields of a catalogue entry, which a `config.json` also fills.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What is known of a model's shape. A field that is absent was not published or not found.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Shape {
     /// The name that `pomar plan` takes.

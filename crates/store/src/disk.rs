@@ -71,8 +71,11 @@ fn sync_folder(folder: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Replaces a small file in one step.
-pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> Result<(), StoreError> {
+/// Replaces a small file in one step: after a crash it is the old one or the new one.
+///
+/// # Errors
+/// [`StoreError::Io`] when the folder is not there or can't be written.
+pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     let temporary = with_suffix(path, ".new");
     let mut file = File::create(&temporary).map_err(StoreError::io("write", &temporary))?;
     file.write_all(content).map_err(StoreError::io("write", &temporary))?;

@@ -53,7 +53,7 @@ mod verify;
 mod wheel;
 
 pub use alias::{Alias, AliasSource, KnownFile, aliases};
-pub use disk::free_space;
+pub use disk::{free_space, write_atomically};
 pub use error::StoreError;
 pub use home::default_home;
 pub use manifest::FileRecord;

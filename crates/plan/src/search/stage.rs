@@ -42,8 +42,14 @@ impl<'a> StageCosts<'a> {
         let times = nodes.iter().map(|node| {
             sums(&cost::layer_times(setting.model, setting.format, &node.machine, setting.backend, step))
         });
-        let memory =
-            cost::layer_memory(setting.model, setting.format, ranks as f64, workload.users, workload.context);
+        let memory = cost::layer_memory(
+            setting.model,
+            setting.format,
+            setting.backend,
+            ranks as f64,
+            workload.users,
+            workload.context,
+        );
         let room = nodes.iter().map(|node| node.machine.usable - base);
         Self {
             setting,
