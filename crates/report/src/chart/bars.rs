@@ -38,10 +38,11 @@ pub(crate) fn bars(name: &str, unit: &str, kinds: &[&str], rows: &[Row]) -> Resu
 
 fn draw(paper: &Paper<'_>, unit: &str, rows: &[Row]) -> Drawn {
     let longest = rows.iter().map(Row::length).fold(0.0, f64::max);
-    let end = if longest > 0.0 { longest * (1.0 + ROOM_FOR_NOTES) } else { 1.0 };
+    let with_notes = longest * (1.0 + ROOM_FOR_NOTES);
+    let end = if with_notes > 0.0 && with_notes.is_finite() { with_notes } else { 1.0 };
     let mut chart = ChartBuilder::on(paper)
         .x_label_area_size(AXIS)
-        .margin_left(2)
+        .margin_left(8)
         .margin_right(12)
         .build_cartesian_2d(0.0..end, rows.len() as f64..0.0)?;
     chart

@@ -125,6 +125,7 @@ fn draw(paper: &Paper<'_>, kinds: &[Kind], letters: &[char]) -> Drawn {
         .x_label_area_size(48)
         .y_label_area_size(72)
         .margin(8)
+        .margin_right(28)
         .build_cartesian_2d((left..right).log_scale(), (bottom..top).log_scale())?;
     chart
         .configure_mesh()
@@ -139,7 +140,9 @@ fn draw(paper: &Paper<'_>, kinds: &[Kind], letters: &[char]) -> Drawn {
         .y_desc("operations/s")
         .draw()?;
     for (i, kind) in kinds.iter().enumerate() {
-        draw_kind(&mut chart, kind, colour(i), (left, right), letters)?;
+        // Letters of machines that are close to each other do not cover each other.
+        let beside = if i.is_multiple_of(2) { (-16, -9) } else { (9, 9) };
+        draw_kind(&mut chart, kind, colour(i), beside, (left, right), letters)?;
     }
     Ok(())
 }
@@ -148,6 +151,7 @@ fn draw_kind(
     chart: &mut Chart<'_, '_>,
     kind: &Kind,
     colour: RGBColor,
+    beside: (i32, i32),
     (left, right): (f64, f64),
     letters: &[char],
 ) -> Drawn {
@@ -159,7 +163,7 @@ fn draw_kind(
         let Some(reached) = reached.filter(|reached| reached.is_finite() && *reached > 0.0) else { continue };
         chart.draw_series([Circle::new((*intensity, reached), 5, colour.filled())])?;
         let label = EmptyElement::at((*intensity, reached))
-            + Text::new(letter.to_string(), (9, 9), text_at(HPos::Left, VPos::Center));
+            + Text::new(letter.to_string(), beside, text_at(HPos::Left, VPos::Center));
         chart.draw_series([label])?;
     }
     Ok(())

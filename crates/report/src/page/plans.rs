@@ -77,7 +77,9 @@ fn row(plan: &Plan, several: bool) -> Vec<String> {
     row.extend(plan.first_token.iter().map(|(_, time)| format!("{} s", figures::figure(time.likely))));
     row.push(figures::known(plan.power, " W"));
     row.push(figures::known_figure(plan.energy_per_token));
-    row.push(plan.against_one.map_or_else(|| "fits none".into(), |times| format!("{times:.2}x")));
+    row.push(
+        plan.against_one.map_or_else(|| "fits none".into(), |times| format!("{}x", figures::figure(times))),
+    );
     row
 }
 
