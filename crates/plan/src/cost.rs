@@ -294,3 +294,34 @@ pub fn base_memory(model: &Model, backend: &Backend, users: f64) -> f64 {
     let buffers = backend.chunk.max(users) * model.hidden * BUFFERS_PER_TOKEN * CACHE_BYTES;
     PROGRAM + buffers + users * model.vocab * 4.0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Catalogue, CatalogueError, backend::MLX};
+
+    #[test]
+    fn no_step_is_above_the_roof() -> Result<(), CatalogueError> {
+        let catalogue = Catalogue::built_in();
+        let (format, machine) = (Format::bits(4.0), catalogue.machine("m3-ultra-512")?);
+        for name in ["llama-3.3-70b", "deepseek-v3.1"] {
+            let model = catalogue.model(name)?;
+            let roof = roof(&model, &machine, &MLX);
+            let prompt = Step::Prefill { tokens: 2048.0, context: 0.0 };
+            for step in
+                [1.0, 8.0].map(|users| Step::Decode { users, context: 1024.0 }).into_iter().chain([prompt])
+            {
+                let work = work(&model, &format, step);
+                let times = layer_times(&model, &format, &machine, &MLX, step);
+                let time: f64 = times.iter().map(|time| time.shared() + time.fixed).sum();
+                assert!(work.bytes / time <= roof.bandwidth, "{name}, {step:?}");
+                // Layers of several kinds weigh a little differently with attention in.
+                assert!(
+                    roof.rate.is_some_and(|rate| work.operations / time <= 1.02 * rate),
+                    "{name}, {step:?}"
+                );
+            }
+        }
+        Ok(())
+    }
+}
