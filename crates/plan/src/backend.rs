@@ -32,6 +32,9 @@ pub struct Backend {
     pub half_rate_width: f64,
     /// Time per layer and step that does not depend on sizes, in s: starting kernels, small operations.
     pub layer: f64,
+    /// More of it for each token and number of the residual stream's width: norms, rounding, residuals. Ranks that share a
+    /// layer do it all, each.
+    pub per_number: f64,
     /// More of it in a layer with experts.
     pub expert_layer: f64,
     /// More of it where attention is latent.
@@ -83,6 +86,7 @@ pub const MLX: Backend = Backend {
     prompt_attention_share: 1.0,
     half_rate_width: GPU_HALF_RATE_WIDTH,
     layer: 78.0 * US,
+    per_number: 0.0,
     expert_layer: 30.0 * US,
     latent_layer: 155.0 * US,
     state_layer: 110.0 * US,
@@ -115,6 +119,7 @@ pub const LLAMA_CPP: Backend = Backend {
     prompt_attention_share: 1.0,
     half_rate_width: GPU_HALF_RATE_WIDTH,
     layer: 98.0 * US,
+    per_number: 0.0,
     expert_layer: 95.0 * US,
     latent_layer: 130.0 * US,
     state_layer: 10.0 * US,
@@ -144,6 +149,7 @@ pub const LLAMA_CPP_CUDA: Backend = Backend {
     prompt_attention_share: 1.0,
     half_rate_width: GPU_HALF_RATE_WIDTH,
     layer: 30.0 * US,
+    per_number: 0.0,
     expert_layer: 20.0 * US,
     latent_layer: 35.0 * US,
     state_layer: 150.0 * US,
@@ -184,6 +190,7 @@ pub const DS4: Backend = Backend {
     prompt_attention_share: 1.0,
     half_rate_width: GPU_HALF_RATE_WIDTH,
     layer: 83.0 * US,
+    per_number: 0.0,
     expert_layer: 100.0 * US,
     latent_layer: 200.0 * US,
     state_layer: 200.0 * US,
@@ -225,6 +232,7 @@ pub const POMAR: Backend = Backend {
     prompt_attention_share: 0.15,
     half_rate_width: 50.0,
     layer: 25.0 * US,
+    per_number: 20e-9,
     expert_layer: 25.0 * US,
     latent_layer: 25.0 * US,
     state_layer: 25.0 * US,

@@ -131,26 +131,9 @@ fn layer_time(
     backend: &Backend,
     step: Step,
 ) -> Time {
-    let tokens = step.tokens();
-    let others = layer.attention.weights(model.hidden) + layer.mlp.other_weights(model.hidden);
-    let weights = others * format.others + layer.mlp.expert_weights_touched(tokens) * format.experts;
-    let bytes = weights / 8.0 + step.cache_read(&layer.attention) * backend.cache_bytes;
-    let operations = 2.0 * tokens * layer.weights_per_token(model.hidden);
-    let has_experts = matches!(layer.mlp, Mlp::Experts { .. });
-    let mut share = backend.rate_share * model.hidden / (model.hidden + backend.half_rate_width);
-    let mut fixed = backend.layer;
-    if has_experts {
-        share *= backend.expert_rate_share;
-        fixed += backend.expert_layer;
-    }
-    let (attention_rate_share, attention_layer) = match layer.attention {
-        Attention::Grouped { .. } => (1.0, 0.0),
-        Attention::Latent { .. } => (backend.latent_rate_share, backend.latent_layer),
-        Attention::State { .. } => (backend.state_rate_share, backend.state_layer),
-        Attention::Compressed { .. } => (backend.compressed_rate_share, backend.compressed_layer),
-    };
-    share *= attention_rate_share;
-    fixed += attention_layer;
+    let Work { bytes, operations } = products(model, layer, format, backend, step);
+    let share = rate_share(model, layer, backend);
+    let fixed = fixed_time(layer, backend) + step.tokens() * model.hidden * backend.per_number;
     let reading = bytes / bandwidth(machine, backend);
     let multiplying = operations / (rate(machine) * share);
     let attention_share = match step {
@@ -162,6 +145,84 @@ fn layer_time(
     let (memory, compute) =
         if reading >= multiplying { (reading, attending) } else { (0.0, multiplying + attending) };
     Time { memory, compute, fixed }
+}
+
+/// What a layer's products read, the cache included, and how much they multiply.
+fn products(model: &Model, layer: &Layer, format: &Format, backend: &Backend, step: Step) -> Work {
+    let tokens = step.tokens();
+    let others = layer.attention.weights(model.hidden) + layer.mlp.other_weights(model.hidden);
+    let weights = others * format.others + layer.mlp.expert_weights_touched(tokens) * format.experts;
+    Work {
+        bytes: weights / 8.0 + step.cache_read(&layer.attention) * backend.cache_bytes,
+        operations: 2.0 * tokens * layer.weights_per_token(model.hidden),
+    }
+}
+
+/// Share of a machine's matrix rate that a layer's products reach.
+fn rate_share(model: &Model, layer: &Layer, backend: &Backend) -> f64 {
+    let of_experts = if has_experts(layer) { backend.expert_rate_share } else { 1.0 };
+    let of_attention = match layer.attention {
+        Attention::Grouped { .. } => 1.0,
+        Attention::Latent { .. } => backend.latent_rate_share,
+        Attention::State { .. } => backend.state_rate_share,
+        Attention::Compressed { .. } => backend.compressed_rate_share,
+    };
+    backend.rate_share * model.hidden / (model.hidden + backend.half_rate_width) * of_experts * of_attention
+}
+
+/// The backend's own time in a layer, in s.
+fn fixed_time(layer: &Layer, backend: &Backend) -> f64 {
+    let of_experts = if has_experts(layer) { backend.expert_layer } else { 0.0 };
+    let of_attention = match layer.attention {
+        Attention::Grouped { .. } => 0.0,
+        Attention::Latent { .. } => backend.latent_layer,
+        Attention::State { .. } => backend.state_layer,
+        Attention::Compressed { .. } => backend.compressed_layer,
+    };
+    backend.layer + of_experts + of_attention
+}
+
+fn has_experts(layer: &Layer) -> bool {
+    matches!(layer.mlp, Mlp::Experts { .. })
+}
+
+/// What a step reads and multiplies.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Work {
+    /// Weights touched and cache, in bytes.
+    pub bytes: f64,
+    /// Multiplications and additions.
+    pub operations: f64,
+}
+
+/// What a step reads and multiplies in all layers and at the output.
+pub fn work(model: &Model, format: &Format, backend: &Backend, step: Step) -> Work {
+    let ends = model.vocab * model.hidden;
+    let mut all = Work { bytes: ends * format.ends / 8.0, operations: 2.0 * step.rows() * ends };
+    for layer in &model.layers {
+        let of_layer = products(model, layer, format, backend, step);
+        all.bytes += of_layer.bytes;
+        all.operations += of_layer.operations + step.attention_operations(&layer.attention);
+    }
+    all
+}
+
+/// The two bounds of a machine, as a backend reaches them with a model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Roof {
+    /// Bytes/s.
+    pub bandwidth: f64,
+    /// Operations/s of the layers' products; `None` where the machine's rate is not known.
+    pub rate: Option<f64>,
+}
+
+/// The bounds of a machine for the steps of a model.
+pub fn roof(model: &Model, machine: &Machine, backend: &Backend) -> Roof {
+    let operations = |layer: &Layer| layer.weights_per_token(model.hidden);
+    let time = |layer: &Layer| operations(layer) / rate_share(model, layer, backend);
+    let share = model.layers.iter().map(operations).sum::<f64>() / model.layers.iter().map(time).sum::<f64>();
+    let rate = (machine.rate > 0.0).then_some(machine.rate * share);
+    Roof { bandwidth: bandwidth(machine, backend), rate }
 }
 
 fn output_time(model: &Model, format: &Format, machine: &Machine, backend: &Backend, step: Step) -> Time {
@@ -239,4 +300,35 @@ pub fn layer_memory(
 pub fn base_memory(model: &Model, backend: &Backend, users: f64) -> f64 {
     let buffers = backend.chunk.max(users) * model.hidden * BUFFERS_PER_TOKEN * backend.cache_bytes;
     PROGRAM + buffers + users * model.vocab * 4.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Catalogue, CatalogueError, backend::MLX};
+
+    #[test]
+    fn no_step_is_above_the_roof() -> Result<(), CatalogueError> {
+        let catalogue = Catalogue::built_in();
+        let (format, machine) = (Format::bits(4.0), catalogue.machine("m3-ultra-512")?);
+        for name in ["llama-3.3-70b", "deepseek-v3.1"] {
+            let model = catalogue.model(name)?;
+            let roof = roof(&model, &machine, &MLX);
+            let prompt = Step::Prefill { tokens: 2048.0, context: 0.0 };
+            for step in
+                [1.0, 8.0].map(|users| Step::Decode { users, context: 1024.0 }).into_iter().chain([prompt])
+            {
+                let work = work(&model, &format, &MLX, step);
+                let times = layer_times(&model, &format, &machine, &MLX, step);
+                let time: f64 = times.iter().map(|time| time.shared() + time.fixed).sum();
+                assert!(work.bytes / time <= roof.bandwidth, "{name}, {step:?}");
+                // Layers of several kinds weigh a little differently with attention in.
+                assert!(
+                    roof.rate.is_some_and(|rate| work.operations / time <= 1.02 * rate),
+                    "{name}, {step:?}"
+                );
+            }
+        }
+        Ok(())
+    }
 }

@@ -6,8 +6,8 @@
 //! a [`Backend`] is a handful of constants.
 //!
 //! To read: [`model`] (what a layer holds, reads, multiplies), [`cost`] (its time and memory on one machine), [`predict`]
-//! (a [`Placement`]'s time by cause), [`mod@search`] (the best placement), [`answer`] (ranked plans in words). The formulas,
-//! units and sources of all constants are in docs/plan.md.
+//! (a [`Placement`]'s time by cause), [`simulate`] (the same event by event), [`mod@search`] (the best placement), [`answer`]
+//! (ranked plans in words). The formulas, units and sources of all constants are in docs/plan.md.
 
 pub mod answer;
 pub mod backend;
@@ -23,6 +23,7 @@ pub mod model;
 pub mod predict;
 pub mod search;
 mod shape;
+pub mod simulate;
 
 pub use backend::Backend;
 pub use catalogue::{Catalogue, CatalogueError};
@@ -34,3 +35,4 @@ pub use model::{Model, ShapeUnknown};
 pub use predict::{Placement, Rank, Setting, Stage, Workload};
 pub use search::{Candidate, Goal, search};
 pub use shape::Shape;
+pub use simulate::Timeline;

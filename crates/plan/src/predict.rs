@@ -105,15 +105,32 @@ impl Breakdown {
         self.stages.iter().map(StageTime::total).sum::<f64>() + self.hops.iter().sum::<f64>()
     }
 
-    /// The stage that takes longest, the border before it included.
+    /// The stage that takes longest, the border before it included: a stage is busy while it receives.
     pub fn longest(&self) -> f64 {
+        self.with_hops().fold(0.0, f64::max)
+    }
+
+    /// Each stage's time, the border before it included.
+    fn with_hops(&self) -> impl Iterator<Item = f64> {
         let hops = std::iter::once(0.0).chain(self.hops.iter().copied());
-        self.stages.iter().zip(hops).map(|(stage, hop)| stage.total() + hop).fold(0.0, f64::max)
+        self.stages.iter().zip(hops).map(|(stage, hop)| stage.total() + hop)
     }
 }
 
+/// Time in which all of some steps that are under way at once are done and the next ones can begin: no less than the longest
+/// takes, and no less than all of them take in any stage.
+fn period(steps: &[(f64, Breakdown)]) -> f64 {
+    let pass = steps.iter().map(|(_, step)| step.total()).fold(0.0, f64::max);
+    let stages = steps.first().map_or(0, |(_, step)| step.stages.len());
+    let mut busy = vec![0.0; stages];
+    for (many, step) in steps {
+        busy.iter_mut().zip(step.with_hops()).for_each(|(busy, time)| *busy += many * time);
+    }
+    busy.into_iter().fold(pass, f64::max)
+}
+
 /// Number of collectives in a layer: after attention and after the MLP.
-const COLLECTIVES_PER_LAYER: f64 = 2.0;
+pub(crate) const COLLECTIVES_PER_LAYER: usize = 2;
 
 impl Setting<'_> {
     /// A step's time by cause. `None` when machines that must talk have no link.
@@ -150,10 +167,14 @@ impl Setting<'_> {
         if nodes.len() < 2 {
             return Some(0.0);
         }
+        Some(COLLECTIVES_PER_LAYER as f64 * layers * self.collective(nodes, tokens)?)
+    }
+
+    /// Time of one collective among some machines.
+    pub(crate) fn collective(&self, nodes: &[usize], tokens: f64) -> Option<f64> {
         let link = self.cluster.slowest_link(nodes)?;
         let bytes = tokens * self.model.hidden * self.backend.sum_bytes;
-        let one = link.all_sum(nodes.len() as f64, bytes) + self.backend.collective;
-        Some(COLLECTIVES_PER_LAYER * layers * one)
+        Some(link.all_sum(nodes.len() as f64, bytes) + self.backend.collective)
     }
 
     /// Time of a border between stages.
@@ -168,31 +189,62 @@ impl Setting<'_> {
         ((users / under_way).ceil(), under_way)
     }
 
+    /// Users of a group whose steps are together, and how many groups have so many: as even as can be, the larger first.
+    pub(crate) fn groups(&self, users: f64, stages: usize) -> Vec<(f64, f64)> {
+        let (_, under_way) = self.users_per_step(users, stages);
+        let fewer = (users / under_way).floor();
+        let larger = users - fewer * under_way;
+        let groups = [(fewer + 1.0, larger), (fewer, under_way - larger)];
+        groups.into_iter().filter(|(_, groups)| *groups > 0.0).collect()
+    }
+
+    /// The steps in which each user gets a token: how many are alike, and the time of each. The longest is first.
+    fn decode_steps(&self, placement: &Placement, users: f64, depth: f64) -> Option<Vec<(f64, Breakdown)>> {
+        let groups = self.groups(users, placement.stages.len()).into_iter();
+        let steps = groups.map(|(users, groups)| {
+            Some((groups, self.step(placement, Step::Decode { users, context: depth })?))
+        });
+        steps.collect()
+    }
+
     /// Time in which each user gets a token, in s.
     pub fn token_time(&self, placement: &Placement, users: f64, depth: f64) -> Option<f64> {
-        let (together, under_way) = self.users_per_step(users, placement.stages.len());
-        let breakdown = self.step(placement, Step::Decode { users: together, context: depth })?;
-        Some(breakdown.total().max(under_way * breakdown.longest()))
+        Some(period(&self.decode_steps(placement, users, depth)?))
     }
 
     /// Time for `tokens` tokens of a prompt, after others that are in the cache already, until the first new token, in s.
+    ///
+    /// When several chunks are under way, all of them go through the stage that holds up the others; the first chunk, which
+    /// looks back at least, has come there through the stages before, and the last, which looks back at most, goes on through
+    /// those after.
     pub fn prompt_time(&self, placement: &Placement, tokens: f64, after: f64) -> Option<f64> {
-        let (step, chunks) = self.chunks(tokens, after);
-        let breakdown = self.step(placement, step)?;
-        let total = breakdown.total();
+        let (size, chunks) = self.chunk_size(tokens);
+        let chunk = |i: f64| self.step(placement, Step::Prefill { tokens: size, context: after + i * size });
+        let middle = chunk((chunks - 1.0) / 2.0)?;
         if !self.backend.pipelines {
-            return Some(chunks * total);
+            return Some(chunks * middle.total());
         }
-        Some(total + (chunks - 1.0) * breakdown.longest())
+        let (first, last) = (chunk(0.0)?, chunk(chunks - 1.0)?);
+        let (first, last): (Vec<f64>, Vec<f64>) = (first.with_hops().collect(), last.with_hops().collect());
+        let held_up_by = |(stage, time): (usize, f64)| {
+            let (before, after) = (&first[..stage], &last[stage + 1..]);
+            before.iter().sum::<f64>() + chunks * time + after.iter().sum::<f64>()
+        };
+        Some(middle.with_hops().enumerate().map(held_up_by).fold(0.0, f64::max))
     }
 
     /// A prompt's middle chunk, and how many there are. Chunks differ only in what they look back at, so that the middle one
     /// is the mean of all.
     pub(crate) fn chunks(&self, tokens: f64, after: f64) -> (Step, f64) {
+        let (size, chunks) = self.chunk_size(tokens);
+        (Step::Prefill { tokens: size, context: after + (tokens - size) / 2.0 }, chunks)
+    }
+
+    /// Tokens of each chunk of a prompt, all alike, and how many there are.
+    pub(crate) fn chunk_size(&self, tokens: f64) -> (f64, f64) {
         let chunk = self.backend.chunk.min(tokens).max(1.0);
         let chunks = (tokens / chunk).ceil().max(1.0);
-        let size = tokens / chunks;
-        (Step::Prefill { tokens: size, context: after + (tokens - size) / 2.0 }, chunks)
+        (tokens / chunks, chunks)
     }
 
     /// What each machine of a placement holds, in the order of its ranks.
@@ -225,12 +277,12 @@ impl Setting<'_> {
     /// Mean power while decoding, in W: what machines draw when idle, and more for their share of the time that they work
     /// ([`StageTime::work`]). `None` where a machine's power is not known.
     pub fn power(&self, placement: &Placement, users: f64, depth: f64) -> Option<f64> {
-        let (together, under_way) = self.users_per_step(users, placement.stages.len());
-        let breakdown = self.step(placement, Step::Decode { users: together, context: depth })?;
-        let period = breakdown.total().max(under_way * breakdown.longest());
+        let steps = self.decode_steps(placement, users, depth)?;
+        let period = period(&steps);
         let mut power = 0.0;
-        for (stage, time) in placement.stages.iter().zip(&breakdown.stages) {
-            let busy = (under_way * time.work() / period).min(1.0);
+        for (i, stage) in placement.stages.iter().enumerate() {
+            let work: f64 = steps.iter().map(|(many, step)| many * step.stages[i].work()).sum();
+            let busy = (work / period).min(1.0);
             for rank in &stage.ranks {
                 let machine = &self.cluster.nodes()[rank.node].machine;
                 let full = machine.full_power?;

@@ -4,6 +4,9 @@
 //! and a cut of the layers into as many ranges. Up to [`EXACT`] machines all of them are compared (`exact`): subsets,
 //! orders and cuts by dynamic programming over (machines used, last group, layers placed), shares within a group by the
 //! closed form in `stage`. Beyond that, `many` tries good orders.
+//!
+//! Where several chunks or groups of users are under way at once, plans are compared as if all were alike: chunks like the
+//! middle one, groups like the largest. [`Setting::prompt_time`] and [`Setting::token_time`] tell them apart.
 
 mod exact;
 mod frontier;

@@ -77,10 +77,11 @@ pub(crate) fn store(new: &[Speed]) -> anyhow::Result<()> {
 const US: f64 = 1e-6;
 
 /// What calibration moves: not what only models with experts or other attention need, since those can't run yet.
-const KNOBS: [Knob; 7] = [
+const KNOBS: [Knob; 8] = [
     Knob { value: |backend| &mut backend.bandwidth_share, least: 0.05, most: 1.5 },
     Knob { value: |backend| &mut backend.rate_share, least: 0.05, most: 1.5 },
     Knob { value: |backend| &mut backend.layer, least: US, most: 5000.0 * US },
+    Knob { value: |backend| &mut backend.per_number, least: 0.01e-9, most: 1000e-9 },
     Knob { value: |backend| &mut backend.attention_share, least: 0.001, most: 2.0 },
     Knob { value: |backend| &mut backend.prompt_attention_share, least: 0.001, most: 2.0 },
     Knob { value: |backend| &mut backend.collective, least: 0.1 * US, most: 5000.0 * US },
