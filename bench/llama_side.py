@@ -1,4 +1,4 @@
-"""Times llama.cpp on one GGUF file and prints one JSON line, in the form that `pomar bench --json` prints.
+"""Times llama.cpp on one GGUF file and prints one JSON line, with the rates that `pomar bench model --json` measures.
 
 Run by `compare` with the interpreter of bench/.venv. It calls llama.cpp's C functions through the bindings'
 lowest layer, so what is timed is llama_decode and the C sampler, not Python.

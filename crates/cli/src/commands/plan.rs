@@ -1,5 +1,6 @@
 //! `pomar plan`: which split, which machines, how fast, how much.
 
+mod pictures;
 mod print;
 
 use crate::{
@@ -66,6 +67,12 @@ pub(crate) struct Plan {
     /// Most plans that are shown
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
     most: u16,
+    /// Write the answer as a page with plots, for a browser
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Draw the first plan's prompt and first tokens, event by event, as an SVG picture
+    #[arg(long, value_name = "FILE", conflicts_with = "budget")]
+    timeline: Option<PathBuf>,
     /// List the machines, models, links and backends that are known
     #[arg(long)]
     list: bool,
@@ -247,6 +254,13 @@ impl Plan {
         question.link = link.filter(|_| nodes.len() > 1);
         let answer = answer::answer(setting, workload, self.goal(), usize::from(self.most));
         self.show(&question, &answer, setting.cluster)?;
+        if let Some(path) = &self.html {
+            let page = pomar_report::plans(&(&question).into(), setting, workload, self.goal(), &answer)?;
+            pictures::write(path, &page)?;
+        }
+        if let Some((path, plan)) = self.timeline.as_ref().zip(answer.plans.first()) {
+            pictures::write(path, &pictures::timeline(setting, &question, &plan.placement)?)?;
+        }
         Ok(if answer.plans.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
@@ -275,6 +289,9 @@ impl Plan {
             crate::output::print_json(&Json { question: &question, answer: Offers { offers: &offers } })?;
         } else {
             print::offers(&question, dollars, &offers)?;
+        }
+        if let Some(path) = &self.html {
+            pictures::write(path, &pomar_report::offers(&(&question).into(), dollars, &offers)?)?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -103,7 +103,7 @@ fn mistakes_are_told() {
     let mistakes: [(&[&str], &str); 9] = [
         (&["deepseek", "--on", "m4"], "did you mean deepseek-"),
         (&["qwen3-4b", "--on", "m3-ultra-511"], "did you mean"),
-        (&["qwen3-4b"], "--on"),
+        (&["qwen3-4b", "--on", "m4", "--timeline", "/nowhere/t.svg"], "/nowhere"),
         (&["qwen3-4b", "--on", "65x", "m4"], "at most 64"),
         (&["qwen3-4b", "--on", "m4", "--link", "rope"], "tb5-rdma"),
         (&["qwen3-4b", "--on", "m4", "--backend", "abacus"], "llama.cpp"),
@@ -120,4 +120,41 @@ fn mistakes_are_told() {
     assert!(
         listed.contains("m3-ultra-80c") && listed.contains("kimi-k2-thinking") && listed.contains("tb5-rdma")
     );
+}
+
+#[test]
+fn a_page_and_a_timeline_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (page, picture, offers) = (path("plan.html"), path("timeline.svg"), path("offers.html"));
+    let on = ["qwen3-30b-a3b", "--on", "2x", "m3-ultra-512", "--goal", "first-token"];
+    json(&[&on[..], &["--html", &page, "--timeline", &picture]].concat());
+    let page = fs::read_to_string(page).unwrap();
+    for part in ["<html", "qwen3-30b-a3b", "tp2", "Memory", "<svg"] {
+        assert!(page.contains(part), "no '{part}' in the page");
+    }
+    let picture = fs::read_to_string(picture).unwrap();
+    for part in ["<svg", "m3-ultra-512 #2", "8192 tokens"] {
+        assert!(picture.contains(part), "no '{part}' in the picture");
+    }
+    json(&["qwen3-30b-a3b", "--budget", "10000", "--html", &offers]);
+    assert!(fs::read_to_string(offers).unwrap().contains("list price"));
+    let nowhere = ["plan", "qwen3-30b-a3b", "--on", "m3-ultra-512", "--html", "/nowhere/plan.html"];
+    assert!(failure(&mut pomar(&nowhere)).contains("/nowhere/plan.html"));
+}
+
+#[test]
+fn machines_have_no_more_cables_than_ports() {
+    let eight = ["deepseek-v3.1", "--on", "8x", "m3-ultra-512"];
+    let answer = json(&eight);
+    for plan in answer["plans"].as_array().unwrap() {
+        for stage in plan["placement"]["stages"].as_array().unwrap() {
+            assert!(
+                stage["ranks"].as_array().unwrap().len() <= 4,
+                "six ports are for three on either side: {plan}"
+            );
+        }
+    }
+    let said = pomar(&["plan"]).args(eight).output().unwrap().stderr;
+    assert!(String::from_utf8(said).unwrap().contains("planning for a ring"));
 }
