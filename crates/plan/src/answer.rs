@@ -3,6 +3,7 @@
 use crate::{
     Cluster, Format, Goal, Link, Model, Node, Placement, Setting, Workload,
     cost::{self, Step},
+    disaggregate::{self, Disaggregated},
     predict::NodeMemory,
     search,
 };
@@ -95,6 +96,8 @@ pub struct Shortage {
 pub struct Answer {
     /// Best first. The first is never slower, by the goal, than the best machine alone.
     pub plans: Vec<Plan>,
+    /// Prompts on other machines than tokens, where that is faster than the first plan by a twentieth.
+    pub disaggregated: Option<Disaggregated>,
     /// When there are no plans.
     pub shortage: Option<Shortage>,
     /// What would help the best plan, most first.
@@ -120,7 +123,14 @@ pub fn answer(setting: &Setting<'_>, workload: &Workload, goal: Goal, most: usiz
     let plans: Vec<Plan> = chosen.iter().filter_map(plan).collect();
     let shortage = plans.is_empty().then(|| shortage(setting, workload));
     let advice = if plans.is_empty() { Vec::new() } else { advice(setting, workload, goal) };
-    Answer { plans, shortage, advice }
+    let disaggregated = plans.first().and_then(|first| faster_apart(setting, workload, first));
+    Answer { plans, disaggregated, shortage, advice }
+}
+
+/// Prompts and tokens on different machines, if a prompt and an answer then take less than with the first plan.
+fn faster_apart(setting: &Setting<'_>, workload: &Workload, first: &Plan) -> Option<Disaggregated> {
+    let together = disaggregate::time_together(setting, workload, &first.placement)?;
+    disaggregate::best(setting, workload).filter(|apart| apart.time() < together / 1.05)
 }
 
 /// The one machine on which a token takes least.

@@ -45,6 +45,16 @@ impl Cluster {
         Self::uniform(vec![Node { name, machine }], None)
     }
 
+    /// Some of the machines, with the links between them.
+    ///
+    /// # Panics
+    /// When there is no machine of such a number.
+    #[must_use]
+    pub fn part(&self, nodes: &[usize]) -> Self {
+        let some = nodes.iter().map(|node| self.nodes[*node].clone()).collect();
+        Self::new(some, |a, b| self.link(nodes[a], nodes[b]))
+    }
+
     /// The machines.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes

@@ -16,6 +16,7 @@ pub mod calibrate;
 pub mod catalogue;
 mod cluster;
 pub mod cost;
+pub mod disaggregate;
 mod format;
 mod link;
 mod machine;

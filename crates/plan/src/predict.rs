@@ -347,6 +347,12 @@ impl Placement {
         Self { stages: nodes.iter().enumerate().map(stage).collect() }
     }
 
+    /// A placement on a part of a cluster ([`Cluster::part`]) in the numbers of the whole.
+    pub(crate) fn renumber(&mut self, part: &[usize]) {
+        let ranks = self.stages.iter_mut().flat_map(|stage| &mut stage.ranks);
+        ranks.for_each(|rank| rank.node = part[rank.node]);
+    }
+
     /// Number of machines.
     pub fn ranks(&self) -> usize {
         self.stages.iter().map(|stage| stage.ranks.len()).sum()

@@ -52,7 +52,8 @@ pub(crate) struct Plan {
     /// What the plan should be best at
     #[arg(long, value_enum, default_value_t)]
     goal: GoalName,
-    /// The program that runs the model, with --on [default: mlx on Macs, llama.cpp-cuda elsewhere]
+    /// The program that runs the model, with --on [default: mlx on Macs, llama.cpp-cuda on cards and other boxes, llama.cpp on
+    /// both together]
     #[arg(long, value_name = "NAME")]
     backend: Option<String>,
     /// Count on macOS's limit for GPU memory being raised (iogpu.wired_limit_mb)
@@ -220,7 +221,7 @@ impl Plan {
         workload: &Workload,
     ) -> anyhow::Result<ExitCode> {
         let machines = self.machines(catalogue)?;
-        let backend = self.backend()?.unwrap_or_else(|| Backend::usual(machines[0].maker));
+        let backend = self.backend()?.unwrap_or_else(|| usual(&machines));
         let link = self.link_name(&machines).to_owned();
         let cluster = cabled(machines, &link)?;
         let setting = Setting { model, format, cluster: &cluster, backend: &backend };
@@ -357,6 +358,13 @@ fn described(name: &str, config: &[u8]) -> anyhow::Result<Model> {
     let value =
         serde_json::from_slice(config).with_context(|| format!("{name}: its config.json is damaged"))?;
     Ok(Model::try_from(&Shape::from_config(name, &value))?)
+}
+
+/// What most people run on these machines; llama.cpp runs on all kinds at once.
+fn usual(machines: &[Machine]) -> Backend {
+    let maker = machines[0].maker;
+    let alike = machines.iter().all(|machine| machine.maker == maker);
+    if alike { Backend::usual(maker) } else { backend::LLAMA_CPP }
 }
 
 /// Machines joined each to each; with cables only where there are ports enough, else each to its neighbours in a ring, as

@@ -158,3 +158,21 @@ fn machines_have_no_more_cables_than_ports() {
     let said = pomar(&["plan"]).args(eight).output().unwrap().stderr;
     assert!(String::from_utf8(said).unwrap().contains("planning for a ring"));
 }
+
+#[test]
+fn prompts_can_be_on_other_machines_than_tokens() {
+    let one_order =
+        ["llama-3.1-8b", "--format", "f16", "--link", "10gbe-tcp", "--on", "dgx-spark,m3-ultra-256"];
+    let other_order = [&one_order[..6], &["m3-ultra-256,dgx-spark"]].concat();
+    let printed = output(pomar(&["plan"]).args(one_order));
+    assert!(
+        printed.contains("prompts on dgx-spark (1, llama.cpp-cuda), tokens on m3-ultra-256 (1, mlx)"),
+        "{printed}"
+    );
+    let time = |arguments: &[&str]| {
+        let answer = json(arguments);
+        assert_eq!(answer["question"]["backend"], "llama.cpp");
+        answer["disaggregated"]["first_token"].as_f64().unwrap()
+    };
+    assert_eq!(time(&one_order), time(&other_order));
+}

@@ -5,7 +5,7 @@
 //! `tests/search.rs` says how far from the best this is where the best is known.
 
 use super::{Candidate, EXACT, Goal, Second, StageCosts, exact, stage, stage::range_index};
-use crate::{Cluster, Placement, Setting, Stage, Workload};
+use crate::{Placement, Setting, Stage, Workload};
 
 /// Ranks per stage that are tried: those that models can usually be split by.
 const RANKS: [usize; 6] = [1, 2, 3, 4, 6, 8];
@@ -63,11 +63,9 @@ fn orders(setting: &Setting<'_>) -> Vec<Vec<usize>> {
 /// All placements on the first eight.
 fn of_eight(setting: &Setting<'_>, workload: &Workload, goal: Goal, order: &[usize]) -> Vec<Candidate> {
     let eight = &order[..order.len().min(EXACT)];
-    let nodes = eight.iter().map(|node| setting.cluster.nodes()[*node].clone()).collect();
-    let cluster = Cluster::new(nodes, |a, b| setting.cluster.link(eight[a], eight[b]));
+    let cluster = setting.cluster.part(eight);
     let mut found = exact::search(&Setting { cluster: &cluster, ..*setting }, workload, goal);
-    let ranks = found.iter_mut().flat_map(|candidate| &mut candidate.placement.stages);
-    ranks.flat_map(|stage| &mut stage.ranks).for_each(|rank| rank.node = eight[rank.node]);
+    found.iter_mut().for_each(|candidate| candidate.placement.renumber(eight));
     found
 }
 

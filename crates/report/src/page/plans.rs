@@ -33,6 +33,10 @@ pub fn plans(
     }
     page.table = table(heading, &answer.plans);
     page.notes.push("Ranges hold eight of ten measurements.".into());
+    if let Some(apart) = &answer.disaggregated {
+        let words = apart.in_words(setting.cluster, workload.prompt);
+        page.notes.push(format!("Faster for a prompt and 256 tokens: {}.", printable(&words)));
+    }
     page.pictures = pictures(setting, workload, &answer.plans)?;
     page.details = answer.plans.iter().map(|plan| detail(setting, plan)).collect();
     page.advice = answer.advice.iter().map(advice).collect();

@@ -52,6 +52,10 @@ pub(super) fn answer(question: &Question, answer: &Answer, cluster: &Cluster) ->
     if let Some(best) = answer.plans.first() {
         details(best, cluster)?;
     }
+    if let Some(apart) = &answer.disaggregated {
+        print_line("\nFaster for a prompt and 256 tokens")?;
+        print_line(format!("  {}", apart.in_words(cluster, question.prompt)))?;
+    }
     if !answer.advice.is_empty() {
         print_line("\nFaster with")?;
         for advice in &answer.advice {
