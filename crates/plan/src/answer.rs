@@ -5,7 +5,7 @@ use crate::{
     cost::{self, Step},
     disaggregate::{self, Disaggregated},
     predict::NodeMemory,
-    search,
+    search::{self, Candidate},
 };
 use serde::Serialize;
 
@@ -106,11 +106,10 @@ pub struct Answer {
 
 /// Plans for a goal, at most `most` of them, the best machine alone always among them where the model fits it.
 pub fn answer(setting: &Setting<'_>, workload: &Workload, goal: Goal, most: usize) -> Answer {
-    let found = search::search(setting, workload, goal, usize::MAX);
     let alone = best_alone(setting, workload);
     let fastest_alone = alone.as_ref().and_then(|one| setting.token_time(one, 1.0, workload.depth));
     let mut chosen: Vec<Placement> = Vec::new();
-    for candidate in found {
+    for candidate in ranked(setting, workload, goal) {
         if chosen.len() < most && !chosen.iter().any(|other| is_like(setting, other, &candidate.placement)) {
             chosen.push(candidate.placement);
         }
@@ -125,6 +124,28 @@ pub fn answer(setting: &Setting<'_>, workload: &Workload, goal: Goal, most: usiz
     let advice = if plans.is_empty() { Vec::new() } else { advice(setting, workload, goal) };
     let disaggregated = plans.first().and_then(|first| faster_apart(setting, workload, first));
     Answer { plans, disaggregated, shortage, advice }
+}
+
+/// What was found, and each machine alone, by the figures that are shown: the search takes all chunks of a prompt, and all
+/// groups of users, for alike ([`search`](mod@search)).
+fn ranked(setting: &Setting<'_>, workload: &Workload, goal: Goal) -> Vec<Candidate> {
+    let mut found = search::search(setting, workload, goal, usize::MAX);
+    let layers = setting.model.layers.len();
+    let alone = (0..setting.cluster.nodes().len()).map(|node| Placement::single(node, layers));
+    found.extend(alone.filter_map(|placement| {
+        let score = search::score(setting, workload, goal, &placement)?;
+        Some(Candidate { placement, score })
+    }));
+    for candidate in &mut found {
+        let shown = match goal {
+            Goal::FirstToken => setting.prompt_time(&candidate.placement, workload.prompt, 0.0),
+            Goal::Throughput => setting.token_time(&candidate.placement, workload.users, workload.depth),
+            Goal::Decode | Goal::Power | Goal::Machines => None,
+        };
+        candidate.score = shown.unwrap_or(candidate.score);
+    }
+    found.sort_by(|a, b| a.score.total_cmp(&b.score));
+    found
 }
 
 /// Prompts and tokens on different machines, if a prompt and an answer then take less than with the first plan.

@@ -4,7 +4,9 @@ mod drawn;
 
 use drawn::{clusters, joined, links, machine, machines, models};
 use pomar_plan::{
-    Cluster, Format, Goal, Link, Machine, Node, Placement, Setting, Workload, backend,
+    Cluster, Format, Goal, Link, Machine, Node, Placement, Setting, Workload,
+    answer::{Plan, answer, describe},
+    backend,
     search::{self, Candidate, brute_force, score},
 };
 use proptest::{prelude::*, strategy::ValueTree};
@@ -21,7 +23,7 @@ fn workloads() -> impl Strategy<Value = Workload> {
 }
 
 fn backends() -> impl Strategy<Value = pomar_plan::Backend> {
-    prop::sample::select(vec![backend::MLX, backend::DS4, backend::LLAMA_CPP])
+    prop::sample::select(vec![backend::MLX, backend::DS4, backend::LLAMA_CPP, backend::POMAR])
 }
 
 fn best(setting: &Setting<'_>, workload: &Workload, goal: Goal) -> Option<Candidate> {
@@ -159,6 +161,32 @@ proptest! {
             }
             for machine in &machines {
                 prop_assert!(now <= value(&Cluster::alone(machine.clone()), goal) * (1.0 + 1e-9));
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_plan_is_shown_to_be_the_best_and_no_slower_than_one_machine(
+        cluster in clusters(5), model in models(2..20), workload in workloads(), backend in backends(),
+    ) {
+        let format = Format::bits(4.0);
+        let setting = Setting { model: &model, format: &format, cluster: &cluster, backend: &backend };
+        let shown: [(Goal, fn(&Plan) -> f64); 3] = [
+            (Goal::Decode, |plan| plan.decode.likely),
+            (Goal::FirstToken, |plan| plan.prefill.likely),
+            (Goal::Throughput, |plan| plan.throughput.unwrap_or(plan.decode).likely),
+        ];
+        for (goal, speed) in shown {
+            let plans = answer(&setting, &workload, goal, 5).plans;
+            for plan in plans.iter().skip(1) {
+                prop_assert!(speed(&plans[0]) >= speed(plan) * (1.0 - 1e-9), "{goal:?} {plan:?}");
+            }
+            for node in 0..cluster.nodes().len() {
+                let alone = Placement::single(node, model.layers.len());
+                if score(&setting, &workload, goal, &alone).is_some() {
+                    let alone = describe(&setting, &workload, &alone, None).unwrap();
+                    prop_assert!(speed(&plans[0]) >= speed(&alone) * (1.0 - 1e-9), "{goal:?}");
+                }
             }
         }
     }
