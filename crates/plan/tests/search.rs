@@ -166,8 +166,35 @@ proptest! {
     }
 
     #[test]
+    fn the_order_of_machines_does_not_matter(
+        machines in machines(6), model in models(2..20), workload in workloads(), by in 1_usize..6,
+    ) {
+        let format = Format::bits(4.0);
+        let link = Link::named("tb5-rdma").ok();
+        let value = |machines: Vec<Machine>, goal| {
+            let nodes = machines.into_iter().map(|machine| Node { name: String::new(), machine }).collect();
+            let cluster = Cluster::uniform(nodes, link);
+            let setting = Setting { model: &model, format: &format, cluster: &cluster, backend: &backend::DS4 };
+            best(&setting, &workload, goal).map(|found| found.score)
+        };
+        let mut turned = machines.clone();
+        turned.rotate_left(by % machines.len());
+        for goal in GOALS {
+            match (value(machines.clone(), goal), value(turned.clone(), goal)) {
+                (Some(a), Some(b)) => prop_assert!((a / b - 1.0).abs() < 1e-9, "{:?} {} {}", goal, a, b),
+                (a, b) => prop_assert_eq!(a, b),
+            }
+        }
+    }
+}
+
+// Chunks and groups that are not alike are seldom what decides: more cases, and only backends that have several under way.
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
     fn the_first_plan_is_shown_to_be_the_best_and_no_slower_than_one_machine(
-        cluster in clusters(5), model in models(2..20), workload in workloads(), backend in backends(),
+        cluster in clusters(4), model in models(2..20), workload in workloads(), backend in prop::sample::select(vec![backend::DS4, backend::POMAR]),
     ) {
         let format = Format::bits(4.0);
         let setting = Setting { model: &model, format: &format, cluster: &cluster, backend: &backend };
@@ -187,28 +214,6 @@ proptest! {
                     let alone = describe(&setting, &workload, &alone, None).unwrap();
                     prop_assert!(speed(&plans[0]) >= speed(&alone) * (1.0 - 1e-9), "{goal:?}");
                 }
-            }
-        }
-    }
-
-    #[test]
-    fn the_order_of_machines_does_not_matter(
-        machines in machines(6), model in models(2..20), workload in workloads(), by in 1_usize..6,
-    ) {
-        let format = Format::bits(4.0);
-        let link = Link::named("tb5-rdma").ok();
-        let value = |machines: Vec<Machine>, goal| {
-            let nodes = machines.into_iter().map(|machine| Node { name: String::new(), machine }).collect();
-            let cluster = Cluster::uniform(nodes, link);
-            let setting = Setting { model: &model, format: &format, cluster: &cluster, backend: &backend::DS4 };
-            best(&setting, &workload, goal).map(|found| found.score)
-        };
-        let mut turned = machines.clone();
-        turned.rotate_left(by % machines.len());
-        for goal in GOALS {
-            match (value(machines.clone(), goal), value(turned.clone(), goal)) {
-                (Some(a), Some(b)) => prop_assert!((a / b - 1.0).abs() < 1e-9, "{:?} {} {}", goal, a, b),
-                (a, b) => prop_assert_eq!(a, b),
             }
         }
     }
