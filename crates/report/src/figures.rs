@@ -5,12 +5,12 @@ use pomar_plan::answer::{Plan, Range};
 const UNKNOWN: &str = "unknown";
 
 /// A range as `25-33`.
-pub(crate) fn range(range: Range) -> String {
+pub fn range(range: Range) -> String {
     format!("{}-{}", figure(range.low), figure(range.high))
 }
 
 /// Three digits are more than is known.
-pub(crate) fn figure(value: f64) -> String {
+pub fn figure(value: f64) -> String {
     match value {
         value if !value.is_finite() => UNKNOWN.into(),
         value if value >= 100.0 => format!("{value:.0}"),
@@ -31,7 +31,7 @@ pub(crate) fn time(seconds: f64) -> String {
 const SIZES: [&str; 6] = ["B", "kB", "MB", "GB", "TB", "PB"];
 
 /// Bytes in decimal units, as disks are sold.
-pub(crate) fn bytes(value: f64) -> String {
+pub fn bytes(value: f64) -> String {
     let mut units = SIZES.iter();
     let (mut value, mut unit) = (value, units.next());
     while value >= 999.95
@@ -61,7 +61,7 @@ pub(crate) fn tick(value: f64) -> String {
 }
 
 /// Whole, thousands apart.
-pub(crate) fn count(value: f64) -> String {
+pub fn count(value: f64) -> String {
     if !value.is_finite() {
         return UNKNOWN.into();
     }
@@ -77,17 +77,17 @@ pub(crate) fn percent(part: f64) -> String {
 }
 
 /// With its unit, or `unknown`.
-pub(crate) fn known(value: Option<f64>, unit: &str) -> String {
+pub fn known(value: Option<f64>, unit: &str) -> String {
     value.map_or_else(|| UNKNOWN.into(), |value| format!("{}{unit}", count(value)))
 }
 
 /// In three digits, or `unknown`.
-pub(crate) fn known_figure(value: Option<f64>) -> String {
+pub fn known_figure(value: Option<f64>) -> String {
     value.map_or_else(|| UNKNOWN.into(), figure)
 }
 
 /// `3 x m3-ultra-512`: how many there are of each, in the order in which they first come.
-pub(crate) fn counted<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+pub fn counted<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut kinds: Vec<(&str, usize)> = Vec::new();
     for name in names {
         match kinds.iter_mut().find(|(known, _)| *known == name) {
@@ -99,7 +99,7 @@ pub(crate) fn counted<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 }
 
 /// A plan's machines by kind: the numbers after their names are left out.
-pub(crate) fn machines(plan: &Plan) -> String {
+pub fn machines(plan: &Plan) -> String {
     counted(plan.machines.iter().map(|name| name.split(" #").next().unwrap_or(name)))
 }
 

@@ -5,10 +5,10 @@
 //! gives back a `String`.
 //!
 //! To read: `page` (what stands where; `report.html` is its template), `chart` (what all pictures share, and one file per
-//! picture), `figures` (how numbers are written).
+//! picture), [`figures`] (how numbers are written, on terminals too).
 
 mod chart;
-mod figures;
+pub mod figures;
 mod page;
 
 use thiserror::Error;

@@ -4,10 +4,13 @@ use super::Question;
 use anyhow::Context;
 use pomar_plan::{Placement, Setting, Timeline, simulate::What};
 use pomar_report::{Bar, BarKind, Heading};
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
 /// Tokens that a timeline shows after the prompt.
 const TOKENS: usize = 4;
+
+/// A picture of more would be too much for a browser.
+const MOST_BARS: usize = 10_000;
 
 impl From<&Question> for Heading {
     fn from(question: &Question) -> Self {
@@ -45,6 +48,9 @@ pub(super) fn timeline(
     let nodes: Vec<usize> = placement.stages.iter().flat_map(pomar_plan::Stage::nodes).collect();
     let mut bars = bars(placement, &nodes, &prompt, 0.0, 0);
     bars.extend(self::bars(placement, &nodes, &tokens, prompt.end, prompt.done.len()));
+    if bars.len() > MOST_BARS {
+        bars = one_bar_each(&bars);
+    }
     let machines: Vec<String> =
         nodes.iter().map(|node| setting.cluster.nodes()[*node].name.clone()).collect();
     let title = format!(
@@ -82,4 +88,15 @@ fn bars(placement: &Placement, nodes: &[usize], timeline: &Timeline, begin: f64,
         }
     }
     bars
+}
+
+/// For each machine, and each chunk or token, one bar from its first beginning to its last end.
+fn one_bar_each(bars: &[Bar]) -> Vec<Bar> {
+    let mut whole: BTreeMap<(usize, usize), Bar> = BTreeMap::new();
+    for bar in bars {
+        let known = whole.entry((bar.lane, bar.item)).or_insert(Bar { kind: BarKind::Compute, ..*bar });
+        known.start = known.start.min(bar.start);
+        known.end = known.end.max(bar.end);
+    }
+    whole.into_values().collect()
 }

@@ -1,46 +1,18 @@
 //! The answer for people.
 
 use super::Question;
-use crate::output::{print_json, print_line, print_table, size};
+use crate::output::{print_json, print_line, print_table};
 use pomar_plan::{
     Catalogue, Cluster, Link,
     answer::{Answer, PROMPTS, Plan, Range, Shortage},
     backend,
     budget::Offer,
 };
+use pomar_report::figures::{bytes, count, counted, figure, known, known_figure, machines, range};
 use serde_json::json;
-
-/// A range as `25-33`; three digits are more than is known.
-fn range(range: Range) -> String {
-    format!("{}-{}", figure(range.low), figure(range.high))
-}
-
-fn figure(value: f64) -> String {
-    match value {
-        value if value >= 100.0 => format!("{value:.0}"),
-        value if value >= 10.0 => format!("{value:.1}"),
-        value => format!("{value:.2}"),
-    }
-}
 
 fn seconds(range: Range) -> String {
     format!("{} s", figure(range.likely))
-}
-
-fn bytes(value: f64) -> String {
-    size(value as u64)
-}
-
-/// Thousands apart.
-fn count(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let groups: Vec<&str> =
-        digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
-    groups.join(",")
-}
-
-fn known(value: Option<f64>, unit: &str) -> String {
-    value.map_or_else(|| "unknown".into(), |value| format!("{}{unit}", count(value)))
 }
 
 pub(super) fn answer(question: &Question, answer: &Answer, cluster: &Cluster) -> anyhow::Result<()> {
@@ -66,15 +38,8 @@ pub(super) fn answer(question: &Question, answer: &Answer, cluster: &Cluster) ->
 }
 
 fn heading(question: &Question) -> anyhow::Result<()> {
-    let mut machines: Vec<(usize, &str)> = Vec::new();
-    for machine in &question.machines {
-        match machines.last_mut() {
-            Some((count, name)) if name == machine => *count += 1,
-            _ => machines.push((1, machine)),
-        }
-    }
-    let machines: Vec<_> = machines.iter().map(|(count, name)| format!("{count} x {name}")).collect();
-    let on = if machines.is_empty() { String::new() } else { format!(" on {}", machines.join(", ")) };
+    let machines = counted(question.machines.iter().map(String::as_str));
+    let on = if machines.is_empty() { String::new() } else { format!(" on {machines}") };
     let link = question.link.as_ref().map(|link| format!(", joined by {link}")).unwrap_or_default();
     print_line(format!(
         "{}, {} weights ({}){on}{link}",
@@ -114,24 +79,11 @@ fn plans(question: &Question, plans: &[Plan]) -> anyhow::Result<()> {
         row.push(range(plan.prefill));
         row.extend(plan.first_token.iter().map(|(_, time)| seconds(*time)));
         row.push(known(plan.power, " W"));
-        row.push(plan.energy_per_token.map_or_else(|| "unknown".into(), figure));
+        row.push(known_figure(plan.energy_per_token));
         row.push(plan.against_one.map_or_else(|| "fits none".into(), |times| format!("{times:.2}x")));
         row
     };
     print_table(&heading, &plans.iter().map(row).collect::<Vec<_>>())
-}
-
-/// `3 x m3-ultra-512`: kinds, with their numbers left out.
-fn machines(plan: &Plan) -> String {
-    let mut kinds: Vec<(String, usize)> = Vec::new();
-    for name in &plan.machines {
-        let kind = name.split(" #").next().unwrap_or(name);
-        match kinds.iter_mut().find(|(known, _)| known == kind) {
-            Some((_, count)) => *count += 1,
-            None => kinds.push((kind.to_owned(), 1)),
-        }
-    }
-    kinds.iter().map(|(kind, count)| format!("{count} x {kind}")).collect::<Vec<_>>().join(", ")
 }
 
 fn details(plan: &Plan, cluster: &Cluster) -> anyhow::Result<()> {
@@ -198,7 +150,7 @@ pub(super) fn offers(question: &Question, dollars: f64, offers: &[Offer]) -> any
             },
             plan(&|plan| range(plan.decode)),
             plan(&|plan| range(plan.prefill)),
-            plan(&|plan| plan.energy_per_token.map_or_else(|| "unknown".into(), figure)),
+            plan(&|plan| known_figure(plan.energy_per_token)),
         ]
     };
     let heading = [
