@@ -254,7 +254,6 @@ impl Plan {
         question.machines = nodes.iter().map(|node| node.machine.id.clone()).collect();
         question.link = link.filter(|_| nodes.len() > 1);
         let answer = answer::answer(setting, workload, self.goal(), usize::from(self.most));
-        self.show(&question, &answer, setting.cluster)?;
         if let Some(path) = &self.html {
             let page = pomar_report::plans(&(&question).into(), setting, workload, self.goal(), &answer)?;
             pictures::write(path, &page)?;
@@ -262,6 +261,7 @@ impl Plan {
         if let Some((path, plan)) = self.timeline.as_ref().zip(answer.plans.first()) {
             pictures::write(path, &pictures::timeline(setting, &question, &plan.placement)?)?;
         }
+        self.show(&question, &answer, setting.cluster)?;
         Ok(if answer.plans.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
@@ -286,13 +286,13 @@ impl Plan {
             self.question(model, format, workload, self.backend()?.map_or("usual", |backend| backend.id));
         let offers = budget::offers(catalogue, model, format, workload, dollars, self.backend()?);
         ensure!(!offers.is_empty(), "no machine of the catalogue costs less than ${dollars}");
+        if let Some(path) = &self.html {
+            pictures::write(path, &pomar_report::offers(&(&question).into(), dollars, &offers)?)?;
+        }
         if self.json {
             crate::output::print_json(&Json { question: &question, answer: Offers { offers: &offers } })?;
         } else {
             print::offers(&question, dollars, &offers)?;
-        }
-        if let Some(path) = &self.html {
-            pictures::write(path, &pomar_report::offers(&(&question).into(), dollars, &offers)?)?;
         }
         Ok(ExitCode::SUCCESS)
     }
