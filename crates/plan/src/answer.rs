@@ -18,6 +18,11 @@ const PREFILL_SPREAD: (f64, f64) = (0.69, 1.12);
 /// Prompts for which the time to the first token is told, in tokens.
 pub const PROMPTS: [f64; 3] = [1024.0, 8192.0, 65_536.0];
 
+/// Those of [`PROMPTS`] that fit a context; the shortest always.
+pub fn prompts(context: f64) -> Vec<f64> {
+    PROMPTS.into_iter().filter(|prompt| *prompt <= context.max(PROMPTS[0])).collect()
+}
+
 /// A figure that is not known better than within a range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range {
@@ -44,9 +49,10 @@ pub struct Plan {
     pub decode_at_end: Range,
     /// Tokens/s of all users together, when there are several.
     pub throughput: Option<Range>,
-    /// Tokens/s of a prompt of [`Workload::prompt`] tokens.
-    pub prefill: Range,
-    /// Seconds to the first token for [`PROMPTS`]; those beyond the promised context are left out.
+    /// Tokens/s of a prompt of [`Workload::prompt`] tokens; `None` where a machine's rate is not known.
+    pub prefill: Option<Range>,
+    /// Seconds to the first token for [`PROMPTS`]; those beyond the promised context are left out, all where
+    /// a machine's rate is not known.
     pub first_token: Vec<(f64, Range)>,
     /// What each machine holds, in bytes.
     pub memory: Vec<NodeMemory>,
@@ -96,7 +102,8 @@ pub struct Shortage {
 pub struct Answer {
     /// Best first. The first is never slower, by the goal, than the best machine alone.
     pub plans: Vec<Plan>,
-    /// Prompts on other machines than tokens, where that is faster than the first plan by a twentieth.
+    /// Prompts on other machines than tokens, where a prompt and 256 tokens then take less by a twentieth than with any
+    /// plan; for the goals of decode and first token.
     pub disaggregated: Option<Disaggregated>,
     /// When there are no plans.
     pub shortage: Option<Shortage>,
@@ -108,8 +115,10 @@ pub struct Answer {
 pub fn answer(setting: &Setting<'_>, workload: &Workload, goal: Goal, most: usize) -> Answer {
     let alone = best_alone(setting, workload);
     let fastest_alone = alone.as_ref().and_then(|one| setting.token_time(one, 1.0, workload.depth));
+    let found = ranked(setting, workload, goal);
+    let disaggregated = faster_apart(setting, workload, goal, &found);
     let mut chosen: Vec<Placement> = Vec::new();
-    for candidate in ranked(setting, workload, goal) {
+    for candidate in found {
         if chosen.len() < most && !chosen.iter().any(|other| is_like(setting, other, &candidate.placement)) {
             chosen.push(candidate.placement);
         }
@@ -122,7 +131,6 @@ pub fn answer(setting: &Setting<'_>, workload: &Workload, goal: Goal, most: usiz
     let plans: Vec<Plan> = chosen.iter().filter_map(plan).collect();
     let shortage = plans.is_empty().then(|| shortage(setting, workload));
     let advice = if plans.is_empty() { Vec::new() } else { advice(setting, workload, goal) };
-    let disaggregated = plans.first().and_then(|first| faster_apart(setting, workload, first));
     Answer { plans, disaggregated, shortage, advice }
 }
 
@@ -140,17 +148,28 @@ fn ranked(setting: &Setting<'_>, workload: &Workload, goal: Goal) -> Vec<Candida
         let shown = match goal {
             Goal::FirstToken => setting.prompt_time(&candidate.placement, workload.prompt, 0.0),
             Goal::Throughput => setting.token_time(&candidate.placement, workload.users, workload.depth),
-            Goal::Decode | Goal::Power | Goal::Machines => None,
+            Goal::Decode | Goal::Power | Goal::Machines => Some(candidate.score),
         };
-        candidate.score = shown.unwrap_or(candidate.score);
+        candidate.score = shown.unwrap_or(f64::INFINITY);
     }
     found.sort_by(|a, b| a.score.total_cmp(&b.score));
     found
 }
 
-/// Prompts and tokens on different machines, if a prompt and an answer then take less than with the first plan.
-fn faster_apart(setting: &Setting<'_>, workload: &Workload, first: &Plan) -> Option<Disaggregated> {
-    let together = disaggregate::time_together(setting, workload, &first.placement)?;
+/// Prompts and tokens on different machines, if a prompt and an answer then take less than with any plan; not where
+/// something else is asked for.
+fn faster_apart(
+    setting: &Setting<'_>,
+    workload: &Workload,
+    goal: Goal,
+    plans: &[Candidate],
+) -> Option<Disaggregated> {
+    if !matches!(goal, Goal::Decode | Goal::FirstToken) {
+        return None;
+    }
+    let times =
+        plans.iter().filter_map(|plan| disaggregate::time_together(setting, workload, &plan.placement));
+    let together = times.fold(f64::INFINITY, f64::min);
     disaggregate::best(setting, workload).filter(|apart| apart.time() < together / 1.05)
 }
 
@@ -209,10 +228,10 @@ pub fn describe(
     let token = setting.token_time(placement, 1.0, workload.depth)?;
     let at_end = setting.token_time(placement, 1.0, workload.context)?;
     let together = setting.token_time(placement, workload.users, workload.depth)?;
-    let prompts = PROMPTS.into_iter().filter(|prompt| *prompt <= workload.context.max(PROMPTS[0]));
-    let first_token = prompts.map(|prompt| {
+    let first_token = prompts(workload.context).into_iter().map(|prompt| {
         Some((prompt, time(setting.prompt_time(placement, prompt, 0.0)? + token, PREFILL_SPREAD)))
     });
+    let prompt_time = setting.prompt_time(placement, workload.prompt, 0.0);
     let names = |node: usize| setting.cluster.nodes()[node].name.clone();
     let power = setting.power(placement, 1.0, workload.depth);
     let several = (workload.users > 1.0).then(|| speed(workload.users / together, DECODE_SPREAD));
@@ -223,11 +242,8 @@ pub fn describe(
         decode: speed(1.0 / token, DECODE_SPREAD),
         decode_at_end: speed(1.0 / at_end, DECODE_SPREAD),
         throughput: several,
-        prefill: speed(
-            workload.prompt / setting.prompt_time(placement, workload.prompt, 0.0)?,
-            PREFILL_SPREAD,
-        ),
-        first_token: first_token.collect::<Option<_>>()?,
+        prefill: prompt_time.map(|time| speed(workload.prompt / time, PREFILL_SPREAD)),
+        first_token: first_token.flatten().collect(),
         memory: setting.memory(placement, workload),
         power,
         energy_per_token: power.map(|power| power * token),

@@ -41,10 +41,13 @@ pub struct Offer {
     pub too_many: bool,
     /// The fastest plan, where the model fits.
     pub plan: Option<Plan>,
+    /// US dollars for the machines that the plan uses.
+    pub plan_price: Option<f64>,
 }
 
 /// For each kind as many as the budget pays for, and the fastest plan on them, which may use fewer; kinds whose price is
-/// not known with as many as hold what the roomiest offer holds. Fastest first, then by memory.
+/// not known last, with as many as hold what the roomiest offer holds. Fastest first, then by memory. None when the sum buys
+/// nothing.
 pub fn offers(
     catalogue: &Catalogue,
     model: &Model,
@@ -62,6 +65,9 @@ pub fn offers(
         .filter(|machine| within(machine) > 0)
         .map(|machine| offer(model, format, workload, machine, within(machine), backend))
         .collect();
+    if offers.is_empty() {
+        return offers;
+    }
     let roomiest = offers.iter().map(|offer| offer.memory).fold(0.0, f64::max);
     for machine in catalogue.without_price() {
         let count = (roomiest / machine.memory).ceil().max(1.0) as usize;
@@ -75,7 +81,11 @@ pub fn offers(
         offers.push(one);
     }
     let speed = |offer: &Offer| offer.plan.as_ref().map_or(0.0, |plan| plan.decode.likely);
-    offers.sort_by(|a, b| speed(b).total_cmp(&speed(a)).then(b.memory.total_cmp(&a.memory)));
+    let known = |offer: &Offer| offer.price.is_some();
+    offers.sort_by(|a, b| {
+        let by_speed = speed(b).total_cmp(&speed(a)).then(b.memory.total_cmp(&a.memory));
+        known(b).cmp(&known(a)).then(by_speed)
+    });
     offers
 }
 
@@ -92,6 +102,7 @@ fn offer(
     let setting = Setting { model, format, cluster: &cluster, backend: &backend };
     let found = search::search(&setting, workload, Goal::Decode, 1).pop();
     let plan = found.and_then(|found| answer::describe(&setting, workload, &found.placement, None));
+    let plan_price = machine.price.zip(plan.as_ref()).map(|(price, plan)| price * plan.machines.len() as f64);
     Offer {
         machine: machine.id.clone(),
         name: machine.name.clone(),
@@ -102,6 +113,7 @@ fn offer(
         full_power: machine.full_power.map(|watts| watts * most as f64),
         too_many: false,
         plan,
+        plan_price,
     }
 }
 

@@ -98,7 +98,8 @@ impl File {
         }
         for card in &self.accelerators {
             let bandwidths = [card.memory_bandwidth_gbs, card.memory_bandwidth_measured_gbs];
-            let rates = [card.fp16_tflops_vector, card.fp16_tflops_prefill_measured];
+            let rates =
+                [card.fp16_tflops_vector, card.fp16_tflops_tensor_dense, card.fp16_tflops_prefill_measured];
             let others = [Some(card.memory_gb), card.list_price_usd, card.idle_w, card.max_w];
             if !bandwidths.into_iter().chain(rates).chain(others).flatten().all(good) {
                 return wrong(&card.id, "memory, bandwidth, rate, price or power");
@@ -145,6 +146,7 @@ struct Accelerator {
     memory_bandwidth_gbs: Option<f64>,
     memory_bandwidth_measured_gbs: Option<f64>,
     fp16_tflops_vector: Option<f64>,
+    fp16_tflops_tensor_dense: Option<f64>,
     fp16_tflops_prefill_measured: Option<f64>,
     list_price_usd: Option<f64>,
     idle_w: Option<f64>,
@@ -163,6 +165,9 @@ const SHARE_OF_MATRIX_RATE: f64 = 0.48;
 
 /// Cards have matrix units beside the vector units; what llama.cpp reached of the vector rate (RTX 3090 to 5090).
 const CARD_SHARE_OF_VECTOR_RATE: f64 = 1.8;
+
+/// What llama.cpp reached of the matrix units' published rate where only that is known (H100: 133.7 of 989).
+const CARD_SHARE_OF_TENSOR_RATE: f64 = 0.135;
 
 impl Chip {
     fn rate(&self) -> f64 {
@@ -212,6 +217,7 @@ impl Accelerator {
         let unknown = || CatalogueError::FactUnknown { name: self.id.clone(), what: "memory bandwidth" };
         let memory = self.memory_gb * 1e9;
         let vector = self.fp16_tflops_vector.map(|rate| rate * CARD_SHARE_OF_VECTOR_RATE);
+        let tensor = self.fp16_tflops_tensor_dense.map(|rate| rate * CARD_SHARE_OF_TENSOR_RATE);
         Ok(Machine {
             id: self.id.clone(),
             name: self.name.clone(),
@@ -221,7 +227,7 @@ impl Accelerator {
             unified: self.unified_memory,
             bandwidth: bandwidth.ok_or_else(unknown)? * 1e9,
             two_dies: false,
-            rate: self.fp16_tflops_prefill_measured.or(vector).unwrap_or(0.0) * 1e12,
+            rate: self.fp16_tflops_prefill_measured.or(vector).or(tensor).unwrap_or(0.0) * 1e12,
             idle_power: self.idle_w,
             full_power: self.max_w,
             price: self.list_price_usd,

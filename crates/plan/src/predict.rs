@@ -217,7 +217,13 @@ impl Setting<'_> {
     /// When several chunks are under way, all of them go through the stage that holds up the others; the first chunk, which
     /// looks back at least, has come there through the stages before, and the last, which looks back at most, goes on through
     /// those after.
+    ///
+    /// `None` when machines that must talk have no link, or a machine's rate is not known.
     pub fn prompt_time(&self, placement: &Placement, tokens: f64, after: f64) -> Option<f64> {
+        let is_known = |rank: &Rank| self.cluster.nodes()[rank.node].machine.rate > 0.0;
+        if !placement.stages.iter().flat_map(|stage| &stage.ranks).all(is_known) {
+            return None;
+        }
         let (size, chunks) = self.chunk_size(tokens);
         let chunk = |i: f64| self.step(placement, Step::Prefill { tokens: size, context: after + i * size });
         let middle = chunk((chunks - 1.0) / 2.0)?;

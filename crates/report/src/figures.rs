@@ -9,6 +9,17 @@ pub fn range(range: Range) -> String {
     format!("{}-{}", figure(range.low), figure(range.high))
 }
 
+/// The same, or `unknown`.
+pub fn known_range(value: Option<Range>) -> String {
+    value.map_or_else(|| UNKNOWN.into(), range)
+}
+
+/// Seconds to the first token after a prompt, or `unknown`.
+pub fn first_token(plan: &Plan, prompt: f64) -> String {
+    let found = plan.first_token.iter().find(|(tokens, _)| *tokens == prompt);
+    found.map_or_else(|| UNKNOWN.into(), |(_, time)| format!("{} s", figure(time.likely)))
+}
+
 /// Three digits are more than is known.
 pub fn figure(value: f64) -> String {
     match value {

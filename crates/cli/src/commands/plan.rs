@@ -7,15 +7,16 @@ use crate::{
     facts::{self, speeds},
     model::ModelArgs,
 };
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use pomar_plan::{
     Backend, Catalogue, Cluster, Format, Goal, Link, Machine, Maker, Model, Node, Setting, Shape, Workload,
     answer::{self, Answer},
     backend,
     budget::{self, Offer},
+    search,
 };
-use pomar_store::{ModelRef, Store, aliases, default_home};
+use pomar_store::{ModelRef, Store, StoreError, aliases, default_home};
 use serde::Serialize;
 use std::{
     fs,
@@ -65,9 +66,9 @@ pub(crate) struct Plan {
     /// A catalogue file in TOML whose machines and models go before the built-in ones; can be repeated
     #[arg(long, value_name = "FILE")]
     catalogue: Vec<PathBuf>,
-    /// Most plans that are shown
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
-    most: u16,
+    /// Most plans or offers that are shown [default: 5 plans, all offers]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=100))]
+    most: Option<u16>,
     /// Write the answer as a page with plots, for a browser
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -136,6 +137,9 @@ impl Plan {
         let (model, own_format) = self.model(&catalogue)?;
         let format = self.format(own_format)?;
         let workload = self.workload()?;
+        if model.context > 0 && workload.context > model.context as f64 {
+            eprintln!("{} was made for {} tokens of context", model.id, model.context);
+        }
         match self.budget {
             Some(dollars) => self.buy(&catalogue, &model, &format, &workload, dollars),
             None if self.on.is_empty() => self.place_here(&model, &format, &workload),
@@ -169,7 +173,15 @@ impl Plan {
             return Ok((catalogue.model(name)?, None));
         }
         // Planning fetches no weights.
-        let opened = ModelArgs { model: name.to_owned(), offline: true }.open()?;
+        let arguments = ModelArgs { model: name.to_owned(), offline: true };
+        let opened = arguments.open().map_err(|error| match error.downcast_ref() {
+            Some(StoreError::Offline { .. }) => {
+                anyhow!(
+                    "{name} is not on this machine, so its shape is not known; pomar pull {name} fetches it"
+                )
+            }
+            _ => error,
+        })?;
         let model = Model::try_from(&speeds::shape(&opened.name, &opened.config))?;
         Ok((model, Some(speeds::format(&opened.checkpoint)?)))
     }
@@ -223,7 +235,21 @@ impl Plan {
         let machines = self.machines(catalogue)?;
         let backend = self.backend()?.unwrap_or_else(|| usual(&machines));
         let link = self.link_name(&machines).to_owned();
-        let cluster = cabled(machines, &link)?;
+        let best = |cluster: &Cluster| {
+            let setting = Setting { model, format, cluster, backend: &backend };
+            search::search(&setting, workload, self.goal(), 1)
+                .pop()
+                .map_or(f64::INFINITY, |found| found.score)
+        };
+        // Of several ways to cable them, the one with the best plan.
+        let ways = cabled(machines, &link)?;
+        let (told, cluster) = ways
+            .into_iter()
+            .min_by(|(_, a), (_, b)| best(a).total_cmp(&best(b)))
+            .context("there is a way to cable machines")?;
+        if let Some(told) = told {
+            eprintln!("{told}");
+        }
         let setting = Setting { model, format, cluster: &cluster, backend: &backend };
         self.answer(&setting, workload, Some(link))
     }
@@ -253,7 +279,7 @@ impl Plan {
         let mut question = self.question(setting.model, setting.format, workload, setting.backend.id);
         question.machines = nodes.iter().map(|node| node.machine.id.clone()).collect();
         question.link = link.filter(|_| nodes.len() > 1);
-        let answer = answer::answer(setting, workload, self.goal(), usize::from(self.most));
+        let answer = answer::answer(setting, workload, self.goal(), usize::from(self.most.unwrap_or(PLANS)));
         if let Some(path) = &self.html {
             let page = pomar_report::plans(&(&question).into(), setting, workload, self.goal(), &answer)?;
             pictures::write(path, &page)?;
@@ -282,10 +308,15 @@ impl Plan {
     ) -> anyhow::Result<ExitCode> {
         ensure!(dollars.is_finite() && dollars > 0.0, "--budget {dollars}: give a sum in dollars");
         ensure!(self.link.is_none(), "--link goes with --on; --budget joins each kind as is usual");
-        let question =
-            self.question(model, format, workload, self.backend()?.map_or("usual", |backend| backend.id));
-        let offers = budget::offers(catalogue, model, format, workload, dollars, self.backend()?);
+        let question = self.question(
+            model,
+            format,
+            workload,
+            self.backend()?.map_or("the usual program of each", |backend| backend.id),
+        );
+        let mut offers = budget::offers(catalogue, model, format, workload, dollars, self.backend()?);
         ensure!(!offers.is_empty(), "no machine of the catalogue costs less than ${dollars}");
+        offers.truncate(self.most.map_or(usize::MAX, usize::from));
         if let Some(path) = &self.html {
             pictures::write(path, &pomar_report::offers(&(&question).into(), dollars, &offers)?)?;
         }
@@ -314,9 +345,10 @@ impl Plan {
 
     /// `4x m3-ultra-512` is two arguments for a shell; `4xm3-ultra-512` is one.
     fn machines(&self, catalogue: &Catalogue) -> anyhow::Result<Vec<Machine>> {
+        // Tables say `2 x`, people also write `2x`.
+        let on = self.on.iter().map(|text| text.replace(" x ", "x ")).collect::<Vec<_>>();
         let mut machines = Vec::new();
-        let mut words =
-            self.on.iter().flat_map(|text| text.split_whitespace()).filter(|word| !word.is_empty());
+        let mut words = on.iter().flat_map(|text| text.split_whitespace()).filter(|word| !word.is_empty());
         while let Some(word) = words.next() {
             let (count, rest) = count(word);
             let name = if rest.is_empty() { words.next().context("a number of no machines")? } else { rest };
@@ -367,28 +399,36 @@ fn usual(machines: &[Machine]) -> Backend {
     if alike { Backend::usual(maker) } else { backend::LLAMA_CPP }
 }
 
-/// Machines joined each to each; with cables only where there are ports enough, else each to its neighbours in a ring, as
-/// many on each side as half of the ports are for.
-fn cabled(machines: Vec<Machine>, link_name: &str) -> anyhow::Result<Cluster> {
+/// A way to join machines, and what to say of it.
+type Way = (Option<String>, Cluster);
+
+/// Machines joined each to each. Where cables have too few ports for that: as many of the fastest as can be, or all in a ring,
+/// each cabled to the next ones on both sides.
+fn cabled(mut machines: Vec<Machine>, link_name: &str) -> anyhow::Result<Vec<Way>> {
     let link = Link::named(link_name)?;
     let count = machines.len();
     let is_cable = link_name.starts_with("tb") || link_name.starts_with("usb4");
     let known = machines.iter().map(|machine| machine.ports as usize).filter(|ports| *ports > 0);
     let ports = known.min().filter(|_| is_cable).unwrap_or(usize::MAX);
-    let nodes = named(machines);
     if count <= ports.saturating_add(1) {
-        return Ok(Cluster::uniform(nodes, Some(link)));
+        return Ok(vec![(None, Cluster::uniform(named(machines), Some(link)))]);
     }
-    ensure!(ports > 1, "a machine has one port: at most two can be joined by {link_name}");
     let near = ports / 2;
-    eprintln!(
-        "{count} machines need {} ports each to be cabled each to each, and there are {ports}: planning for a ring, each \
-         cabled to the {near} next on both sides",
+    let apart = |a: usize, b: usize| (b - a).min(count + a - b);
+    let ring = Cluster::new(named(machines.clone()), |a, b| (apart(a, b) <= near).then_some(link));
+    let few = format!(
+        "{count} machines need {} ports each to be cabled each to each, and there are {ports}",
         count - 1
     );
-    let apart = |a: usize, b: usize| (b - a).min(count + a - b);
-    Ok(Cluster::new(nodes, |a, b| (apart(a, b) <= near).then_some(link)))
+    let of_ring = format!("{few}: planning for a ring, each cabled to the {near} next on both sides");
+    machines.sort_by(|a, b| b.bandwidth.total_cmp(&a.bandwidth).then(b.usable.total_cmp(&a.usable)));
+    machines.truncate(ports + 1);
+    let of_fewer = format!("{few}: planning for {} of them", ports + 1);
+    Ok(vec![(Some(of_fewer), Cluster::uniform(named(machines), Some(link))), (Some(of_ring), ring)])
 }
+
+/// Plans that are shown where nobody says how many.
+const PLANS: u16 = 5;
 
 /// Bound for the time that a search takes.
 const MOST_MACHINES: usize = 64;

@@ -6,7 +6,7 @@
 pub(crate) mod machine;
 pub(crate) mod speeds;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use pomar_limits::{Host, Limits};
 use pomar_store::{default_home, write_atomically};
 use serde::{Serialize, de::DeserializeOwned};
@@ -33,8 +33,15 @@ pub(crate) fn limits() -> anyhow::Result<Limits> {
     }
     eprintln!("measuring this machine once; `pomar bench machine` does it again");
     let limits = measure(PATIENCE);
-    store_limits(&limits)?;
+    keep(store_limits(&limits));
     Ok(limits)
+}
+
+/// What was measured is worth printing where it can't be kept, too.
+pub(crate) fn keep(kept: anyhow::Result<()>) {
+    if let Err(error) = kept {
+        eprintln!("not kept for later: {error:#}");
+    }
 }
 
 /// Measures this machine, with a bar on a terminal.
@@ -61,6 +68,8 @@ fn read<T: DeserializeOwned>(name: &str) -> anyhow::Result<Option<T>> {
     match fs::metadata(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).with_context(|| path.display().to_string()),
+        // A pipe would never end.
+        Ok(metadata) if !metadata.is_file() => bail!("{} is no file; remove it", path.display()),
         Ok(metadata) if metadata.len() > MOST_BYTES => return Ok(None),
         Ok(_) => {}
     }

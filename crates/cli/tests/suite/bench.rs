@@ -108,3 +108,17 @@ fn plans_for_this_machine_come_from_what_was_measured() {
     let refused = failure(&mut pomar_in(home.path(), &["plan", "llama-3.2-1b", "--link", "tb5-rdma"]));
     assert!(refused.contains("--on"), "{refused}");
 }
+
+#[test]
+fn a_home_that_cannot_be_written_costs_no_measurement() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("file");
+    fs::write(&file, "").unwrap();
+    let measured = pomar_in(&file, &["bench", "machine", "--seconds", "0.02", "--json"]).output().unwrap();
+    assert!(measured.status.success() && measured.stdout.starts_with(b"{"), "{measured:?}");
+    assert!(String::from_utf8_lossy(&measured.stderr).contains("not kept for later"), "{measured:?}");
+    fs::create_dir(home.path().join("machine.json")).unwrap();
+    let said = failure(&mut pomar_in(home.path(), &["plan", "qwen3-4b"]));
+    assert!(said.contains("is no file; remove it"), "{said}");
+    assert!(failure(&mut pomar_in(home.path(), &["plan", "smollm2"])).contains("pomar pull smollm2"));
+}

@@ -145,18 +145,55 @@ fn a_page_and_a_timeline_are_written() {
 
 #[test]
 fn machines_have_no_more_cables_than_ports() {
-    let eight = ["deepseek-v3.1", "--on", "8x", "m3-ultra-512"];
-    let answer = json(&eight);
-    for plan in answer["plans"].as_array().unwrap() {
-        for stage in plan["placement"]["stages"].as_array().unwrap() {
-            assert!(
-                stage["ranks"].as_array().unwrap().len() <= 4,
-                "six ports are for three on either side: {plan}"
-            );
-        }
-    }
-    let said = pomar(&["plan"]).args(eight).output().unwrap().stderr;
+    let speed = |count: &str| {
+        let command = ["llama-3.3-70b", "--on", count, "mac-studio-m5-max-128"];
+        let answer = json(&command);
+        let stages = answer["plans"][0]["placement"]["stages"].as_array().unwrap();
+        assert!(
+            stages.iter().all(|stage| stage["ranks"].as_array().unwrap().len() <= 5),
+            "four ports: {answer}"
+        );
+        let said = String::from_utf8(pomar(&["plan"]).args(command).output().unwrap().stderr).unwrap();
+        (answer["plans"][0]["decode"]["likely"].as_f64().unwrap(), said)
+    };
+    let (five, nothing) = speed("5x");
+    let (six, said) = speed("6x");
+    assert_eq!((five, nothing.as_str()), (six, ""), "one more machine must not make it slower");
+    assert!(said.contains("planning for 5 of them"), "{said}");
+    // What five can't hold goes on a ring.
+    let large = ["kimi-k2-thinking", "--bits", "8", "--on", "12x", "mac-studio-m5-max-128"];
+    let said = pomar(&["plan"]).args(large).output().unwrap().stderr;
     assert!(String::from_utf8(said).unwrap().contains("planning for a ring"));
+}
+
+#[test]
+fn what_is_not_known_is_not_predicted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml").display().to_string();
+    fs::write(&path, "[[accelerator]]\nid = \"mine\"\nname = \"Mine\"\nvendor = \"nvidia\"\nmemory_gb = 96\nmemory_bandwidth_gbs = 1800\n").unwrap();
+    let mine = ["llama-3.1-8b", "--on", "mine", "--catalogue", &path];
+    let answer = json(&mine);
+    let plan = &answer["plans"][0];
+    assert!(plan["decode"]["likely"].as_f64().unwrap() > 0.0 && plan["prefill"].is_null(), "{plan}");
+    assert!(output(pomar(&["plan"]).args(mine)).contains("unknown"));
+    // NVIDIA publishes 989 teraflops for it.
+    let gh200 = json(&["llama-3.1-8b", "--on", "gh200"])["plans"][0]["prefill"]["likely"].as_f64().unwrap();
+    assert!(gh200 * 16e9 < 989e12, "{gh200}");
+}
+
+#[test]
+fn offers_are_what_the_sum_buys() {
+    assert!(failure(&mut pomar(&["plan", "qwen3-4b", "--budget", "1"])).contains("costs less than $1"));
+    let answer = json(&["llama-3.1-8b", "--budget", "50000"]);
+    let offers = answer["offers"].as_array().unwrap();
+    let known = offers.iter().take_while(|offer| !offer["price"].is_null()).count();
+    assert!(offers[known..].iter().all(|offer| offer["price"].is_null()), "unknown prices come last");
+    for offer in &offers[..known] {
+        let price = |what: &str| offer[what].as_f64();
+        assert!(price("price") <= Some(50_000.0) && price("plan_price") <= price("price"), "{offer}");
+    }
+    let two = json(&["llama-3.1-8b", "--budget", "50000", "--most", "2"]);
+    assert_eq!(two["offers"].as_array().unwrap().len(), 2);
 }
 
 #[test]

@@ -104,6 +104,9 @@ impl<'a> StageCosts<'a> {
             return (weights + cache + copied <= self.room[*node]).then(|| (time.shared(), time.fixed));
         }
         let mut fixed: f64 = 0.0;
+        if group.iter().any(|node| copied > self.room[*node]) {
+            return None;
+        }
         limits.clear();
         limits.extend(group.iter().map(|node| {
             let time = between(&self.times[*node]);

@@ -56,7 +56,7 @@ fn row(offer: &Offer) -> Vec<String> {
         figures::known(offer.full_power, " W"),
         plan,
         of_plan(|plan| figures::range(plan.decode)),
-        of_plan(|plan| figures::range(plan.prefill)),
+        of_plan(|plan| figures::known_range(plan.prefill)),
         of_plan(|plan| figures::known_figure(plan.energy_per_token)),
     ]
 }

@@ -57,8 +57,7 @@ fn table(heading: &Heading, plans: &[Plan]) -> Table {
     let several = heading.users > 1.0;
     let at_end = format!(">at {}", figures::count(heading.context));
     let all = format!(">all {} users", figures::count(heading.users));
-    let prompts: Vec<f64> =
-        plans.iter().take(1).flat_map(|plan| &plan.first_token).map(|(prompt, _)| *prompt).collect();
+    let prompts = answer::prompts(heading.context);
     let first: Vec<String> =
         prompts.iter().map(|prompt| format!(">first after {}k", prompt / PROMPTS[0])).collect();
     let mut names = vec!["split", "machines", ">tokens/s", at_end.as_str()];
@@ -66,10 +65,10 @@ fn table(heading: &Heading, plans: &[Plan]) -> Table {
     names.push(">prompt tokens/s");
     names.extend(first.iter().map(String::as_str));
     names.extend([">power", ">J/token", ">against one"]);
-    Table::new(&names, plans.iter().map(|plan| row(plan, several)).collect())
+    Table::new(&names, plans.iter().map(|plan| row(plan, several, &prompts)).collect())
 }
 
-fn row(plan: &Plan, several: bool) -> Vec<String> {
+fn row(plan: &Plan, several: bool, prompts: &[f64]) -> Vec<String> {
     let mut row = vec![
         plan.split.clone(),
         printable(&figures::machines(plan)),
@@ -77,8 +76,8 @@ fn row(plan: &Plan, several: bool) -> Vec<String> {
         figures::range(plan.decode_at_end),
     ];
     row.extend(several.then(|| plan.throughput.map_or_else(String::new, figures::range)));
-    row.push(figures::range(plan.prefill));
-    row.extend(plan.first_token.iter().map(|(_, time)| format!("{} s", figures::figure(time.likely))));
+    row.push(figures::known_range(plan.prefill));
+    row.extend(prompts.iter().map(|prompt| figures::first_token(plan, *prompt)));
     row.push(figures::known(plan.power, " W"));
     row.push(figures::known_figure(plan.energy_per_token));
     row.push(

@@ -25,7 +25,7 @@ impl Machine {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let limits = facts::measure(Duration::from_secs_f64(self.seconds));
         if !self.no_store {
-            facts::store_limits(&limits)?;
+            facts::keep(facts::store_limits(&limits));
         }
         if self.json {
             print_json(&limits)?;

@@ -92,7 +92,7 @@ impl Model {
             new.push(Speed { run: self.what_runs(&opened, *split)?, measured });
         }
         if !self.no_store {
-            speeds::store(&new)?;
+            facts::keep(speeds::store(&new));
         }
         let report = Report {
             model: opened.name.clone(),

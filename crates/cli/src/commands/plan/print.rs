@@ -4,16 +4,14 @@ use super::Question;
 use crate::output::{print_json, print_line, print_table};
 use pomar_plan::{
     Catalogue, Cluster, Link,
-    answer::{Answer, PROMPTS, Plan, Range, Shortage},
+    answer::{Answer, PROMPTS, Plan, Shortage, prompts},
     backend,
     budget::Offer,
 };
-use pomar_report::figures::{bytes, count, counted, figure, known, known_figure, machines, range};
+use pomar_report::figures::{
+    bytes, count, counted, first_token, known, known_figure, known_range, machines, range,
+};
 use serde_json::json;
-
-fn seconds(range: Range) -> String {
-    format!("{} s", figure(range.likely))
-}
 
 pub(super) fn answer(question: &Question, answer: &Answer, cluster: &Cluster) -> anyhow::Result<()> {
     heading(question)?;
@@ -58,10 +56,7 @@ fn heading(question: &Question) -> anyhow::Result<()> {
 fn plans(question: &Question, plans: &[Plan]) -> anyhow::Result<()> {
     let at_end = format!(">at {}", count(question.context));
     let all = format!(">all {} users", question.users);
-    let prompts: Vec<f64> = plans
-        .first()
-        .map(|plan| plan.first_token.iter().map(|(prompt, _)| *prompt).collect())
-        .unwrap_or_default();
+    let prompts = prompts(question.context);
     let first: Vec<String> =
         prompts.iter().map(|prompt| format!(">first after {}k", prompt / PROMPTS[0])).collect();
     let mut heading = vec!["split", "machines", ">tokens/s", &at_end];
@@ -76,8 +71,8 @@ fn plans(question: &Question, plans: &[Plan]) -> anyhow::Result<()> {
         if question.users > 1.0 {
             row.push(plan.throughput.map_or_else(String::new, range));
         }
-        row.push(range(plan.prefill));
-        row.extend(plan.first_token.iter().map(|(_, time)| seconds(*time)));
+        row.push(known_range(plan.prefill));
+        row.extend(prompts.iter().map(|prompt| first_token(plan, *prompt)));
         row.push(known(plan.power, " W"));
         row.push(known_figure(plan.energy_per_token));
         row.push(plan.against_one.map_or_else(|| "fits none".into(), |times| format!("{times:.2}x")));
@@ -144,12 +139,15 @@ pub(super) fn offers(question: &Question, dollars: f64, offers: &[Offer]) -> any
             price,
             known(offer.full_power, " W"),
             match &offer.plan {
-                Some(plan) => format!("{} on {}", plan.split, plan.machines.len()),
+                Some(plan) => {
+                    let price = offer.plan_price.map(|price| format!(", ${}", count(price)));
+                    format!("{} on {}{}", plan.split, plan.machines.len(), price.unwrap_or_default())
+                }
                 None if offer.too_many => "too many for one place".into(),
                 None => "does not fit".into(),
             },
             plan(&|plan| range(plan.decode)),
-            plan(&|plan| range(plan.prefill)),
+            plan(&|plan| known_range(plan.prefill)),
             plan(&|plan| known_figure(plan.energy_per_token)),
         ]
     };
