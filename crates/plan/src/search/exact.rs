@@ -25,6 +25,8 @@ struct Exact<'a> {
     depths: RangeInclusive<usize>,
     /// The worst score that is of interest.
     within: f64,
+    /// The least time that the layers from each on can take, in s.
+    rest: Vec<f64>,
     /// Machines of a group.
     ranks: usize,
     costs: StageCosts<'a>,
@@ -64,6 +66,17 @@ pub(super) fn search(setting: &Setting<'_>, workload: &Workload, goal: Goal) -> 
 /// Where two things count, ways that are slower than this many times a plan that is known are not followed.
 const SLOWER: f64 = 1.3;
 
+/// From each layer on, the sum of what every layer takes at least on any group: less than any stages take together, since each
+/// stage has one share for all its layers.
+fn least_times(groups: &[Group], layers: usize) -> Vec<f64> {
+    let mut rest = vec![0.0; layers + 1];
+    for layer in (0..layers).rev() {
+        let times = groups.iter().map(|group| group.table[range_index(layers, layer, layer + 1)].time);
+        rest[layer] = rest[layer + 1] + times.fold(f64::INFINITY, f64::min);
+    }
+    rest
+}
+
 /// Numbers of stages for which a step has the same tokens, and as many steps are under way.
 fn depths(setting: &Setting<'_>, workload: &Workload, goal: Goal, most: usize) -> Vec<RangeInclusive<usize>> {
     let mut depths: Vec<RangeInclusive<usize>> = Vec::new();
@@ -100,8 +113,21 @@ impl<'a> Exact<'a> {
                 nodes,
             })
         };
-        let groups = stage::groups(setting, ranks).into_iter().filter_map(group).collect();
-        Self { setting, goal, second, many, depths, within, ranks, costs, groups, cells: HashMap::new() }
+        let groups: Vec<Group> = stage::groups(setting, ranks).into_iter().filter_map(group).collect();
+        let rest = least_times(&groups, costs.layers());
+        Self {
+            setting,
+            goal,
+            second,
+            many,
+            depths,
+            within,
+            rest,
+            ranks,
+            costs,
+            groups,
+            cells: HashMap::new(),
+        }
     }
 
     fn run(mut self) -> Vec<Candidate> {
@@ -157,7 +183,8 @@ impl<'a> Exact<'a> {
     fn extend(&self, group: &Group, ways: &[Way], placed: usize, (last, i): (u16, u16), cell: &mut Cell) {
         let layers = self.costs.layers();
         let start = range_index(layers, placed, placed + 1);
-        for (range, ways_there) in group.table[start..].iter().zip(&mut cell[placed + 1..]) {
+        let ranges = group.table[start..].iter().zip(&self.rest[placed + 1..]);
+        for ((range, rest), ways_there) in ranges.zip(&mut cell[placed + 1..]) {
             let time = range.time;
             if time == f64::INFINITY {
                 continue;
@@ -169,8 +196,8 @@ impl<'a> Exact<'a> {
                     Second::Energy => way.second + range.work * group.power,
                 };
                 let sum = way.sum + way.hop + time;
-                let second = self.as_far_as_it_counts(sum, second);
-                if self.score(sum, second) > self.within {
+                let second = self.as_far_as_it_counts(sum + rest, second);
+                if self.score(sum + rest, second) > self.within {
                     continue;
                 }
                 let new = Way { sum, second, hop: 0.0, from: (last, placed as u16, i) };
@@ -186,11 +213,12 @@ impl<'a> Exact<'a> {
         }
     }
 
-    /// The longest stage matters to a goal that takes the greater of two only once it is the greater: the other does not
-    /// get less.
+    /// The longest stage is at least the mean of all, and matters to a goal that takes the greater of two only once it is the
+    /// greater. `sum` is the least that all stages will take.
     fn as_far_as_it_counts(&self, sum: f64, second: f64) -> f64 {
         match (self.goal, self.second) {
             (Goal::Throughput, Second::Longest) => second.max(sum / self.many),
+            (_, Second::Longest) => second.max(sum / *self.depths.end() as f64),
             _ => second,
         }
     }
