@@ -64,7 +64,7 @@ pub(super) fn search(setting: &Setting<'_>, workload: &Workload, goal: Goal) -> 
 }
 
 /// Where two things count, ways that are slower than this many times a plan that is known are not followed.
-const SLOWER: f64 = 1.1;
+const SLOWER: f64 = 1.05;
 
 /// From each layer on, the sum of what every layer takes at least on any group: less than any stages take together, since each
 /// stage has one share for all its layers.
