@@ -5,23 +5,23 @@ use pomar_plan::answer::{Plan, Range};
 const UNKNOWN: &str = "unknown";
 
 /// A range as `25-33`.
-pub fn range(range: Range) -> String {
+pub(crate) fn range(range: Range) -> String {
     format!("{}-{}", figure(range.low), figure(range.high))
 }
 
 /// The same, or `unknown`.
-pub fn known_range(value: Option<Range>) -> String {
+pub(crate) fn known_range(value: Option<Range>) -> String {
     value.map_or_else(|| UNKNOWN.into(), range)
 }
 
 /// Seconds to the first token after a prompt, or `unknown`.
-pub fn first_token(plan: &Plan, prompt: f64) -> String {
+pub(crate) fn first_token(plan: &Plan, prompt: f64) -> String {
     let found = plan.first_token.iter().find(|(tokens, _)| *tokens == prompt);
     found.map_or_else(|| UNKNOWN.into(), |(_, time)| format!("{} s", figure(time.likely)))
 }
 
 /// Three digits are more than is known.
-pub fn figure(value: f64) -> String {
+pub(crate) fn figure(value: f64) -> String {
     match value {
         value if !value.is_finite() => UNKNOWN.into(),
         value if value >= 100.0 => format!("{value:.0}"),
@@ -88,12 +88,12 @@ pub(crate) fn percent(part: f64) -> String {
 }
 
 /// With its unit, or `unknown`.
-pub fn known(value: Option<f64>, unit: &str) -> String {
+pub(crate) fn known(value: Option<f64>, unit: &str) -> String {
     value.map_or_else(|| UNKNOWN.into(), |value| format!("{}{unit}", count(value)))
 }
 
 /// In three digits, or `unknown`.
-pub fn known_figure(value: Option<f64>) -> String {
+pub(crate) fn known_figure(value: Option<f64>) -> String {
     value.map_or_else(|| UNKNOWN.into(), figure)
 }
 
@@ -110,7 +110,7 @@ pub fn counted<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 }
 
 /// A plan's machines by kind: the numbers after their names are left out.
-pub fn machines(plan: &Plan) -> String {
+pub(crate) fn machines(plan: &Plan) -> String {
     counted(plan.machines.iter().map(|name| name.split(" #").next().unwrap_or(name)))
 }
 

@@ -5,11 +5,13 @@
 //! gives back a `String`.
 //!
 //! To read: `page` (what stands where; `report.html` is its template), `chart` (what all pictures share, and one file per
-//! picture), [`figures`] (how numbers are written, on terminals too).
+//! picture), [`figures`] and [`tables`] (how numbers and rows are written, on
+//! terminals too).
 
 mod chart;
 pub mod figures;
 mod page;
+pub mod tables;
 
 use thiserror::Error;
 

@@ -113,10 +113,10 @@ impl Page {
 
 impl Table {
     /// Names of columns; a `>` before a name puts its column's numbers at the right.
-    fn new(names: &[&str], rows: Vec<Vec<String>>) -> Self {
-        let column = |name: &&str| match name.strip_prefix('>') {
+    fn new((names, rows): crate::tables::Table) -> Self {
+        let column = |name: &String| match name.strip_prefix('>') {
             Some(name) => Column { name: name.to_owned(), number: true },
-            None => Column { name: (*name).to_owned(), number: false },
+            None => Column { name: name.clone(), number: false },
         };
         Self { columns: names.iter().map(column).collect(), rows }
     }

@@ -4,9 +4,9 @@ use super::{Page, Picture, Table, facts};
 use crate::{
     Heading, ReportError,
     chart::{bars, printable},
-    figures,
+    figures, tables,
 };
-use pomar_plan::{answer::Plan, budget::Offer};
+use pomar_plan::budget::Offer;
 
 /// The page for a budget.
 ///
@@ -17,7 +17,7 @@ pub fn offers(heading: &Heading, dollars: f64, offers: &[Offer]) -> Result<Strin
     let mut page = Page::new(title, facts(heading));
     let (shown, small): (Vec<&Offer>, Vec<&Offer>) =
         offers.iter().partition(|offer| offer.plan.is_some() || offer.memory >= heading.weights);
-    page.table = table(&shown);
+    page.table = Table::new(tables::offers(&shown));
     page.notes = notes(heading, dollars, &small);
     let planned: Vec<&Offer> = shown.into_iter().filter(|offer| offer.plan.is_some()).collect();
     if !planned.is_empty() {
@@ -26,54 +26,10 @@ pub fn offers(heading: &Heading, dollars: f64, offers: &[Offer]) -> Result<Strin
     page.write()
 }
 
-fn table(offers: &[&Offer]) -> Table {
-    let names = [
-        "what",
-        "name",
-        ">memory",
-        ">list price",
-        ">full power",
-        "plan",
-        ">tokens/s",
-        ">prompt tokens/s",
-        ">J/token",
-    ];
-    Table::new(&names, offers.iter().map(|offer| row(offer)).collect())
-}
-
-fn row(offer: &Offer) -> Vec<String> {
-    let of_plan = |show: fn(&Plan) -> String| offer.plan.as_ref().map_or_else(|| "-".into(), show);
-    let plan = match &offer.plan {
-        Some(plan) => format!("{} on {}", plan.split, plan.machines.len()),
-        None if offer.too_many => "too many for one place".into(),
-        None => "does not fit".into(),
-    };
-    vec![
-        what(offer),
-        printable(&offer.name),
-        figures::bytes(offer.memory),
-        price(offer),
-        figures::known(offer.full_power, " W"),
-        plan,
-        of_plan(|plan| figures::range(plan.decode)),
-        of_plan(|plan| figures::known_range(plan.prefill)),
-        of_plan(|plan| figures::known_figure(plan.energy_per_token)),
-    ]
-}
-
-fn what(offer: &Offer) -> String {
-    format!("{} x {}", offer.count, printable(&offer.machine))
-}
-
-fn price(offer: &Offer) -> String {
-    let year = offer.year.map(|year| format!(" ({year})")).unwrap_or_default();
-    offer.price.map_or_else(|| "unknown".into(), |price| format!("${}{year}", figures::count(price)))
-}
-
 fn notes(heading: &Heading, dollars: f64, small: &[&Offer]) -> Vec<String> {
     let mut notes = Vec::new();
     if !small.is_empty() {
-        let names: Vec<_> = small.iter().map(|offer| what(offer)).collect();
+        let names: Vec<_> = small.iter().map(|offer| tables::what(offer)).collect();
         notes.push(format!("Too small for the weights: {}.", names.join(", ")));
     }
     notes.push(format!(
@@ -101,12 +57,16 @@ fn picture(title: &'static str, unit: &str, rows: &[bars::Row]) -> Result<Pictur
 fn speed_of(offer: &Offer) -> bars::Row {
     let decode = offer.plan.as_ref().map(|plan| plan.decode);
     bars::Row {
-        label: what(offer),
+        label: tables::what(offer),
         parts: decode.iter().map(|range| range.likely).collect(),
         note: decode.map_or_else(|| "unknown".into(), figures::range),
     }
 }
 
 fn price_of(offer: &Offer) -> bars::Row {
-    bars::Row { label: what(offer), parts: offer.price.into_iter().collect(), note: price(offer) }
+    bars::Row {
+        label: tables::what(offer),
+        parts: offer.price.into_iter().collect(),
+        note: tables::price(offer),
+    }
 }

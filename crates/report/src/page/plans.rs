@@ -4,11 +4,11 @@ use super::{Advice, Detail, Fact, Memory, Missing, Page, Part, Picture, Shortage
 use crate::{
     Heading, ReportError,
     chart::{bars, machines, printable, roofline},
-    figures,
+    figures, tables,
 };
 use pomar_plan::{
     Goal, Setting, Workload,
-    answer::{self, Answer, PROMPTS, Plan},
+    answer::{self, Answer, Plan},
     cost::Step,
     predict::{NodeMemory, Rank, Stage},
 };
@@ -31,7 +31,7 @@ pub fn plans(
     if answer.plans.is_empty() {
         return page.write();
     }
-    page.table = table(heading, &answer.plans);
+    page.table = Table::new(tables::plans(&answer.plans, heading.context, heading.users));
     page.notes.push("Ranges hold eight of ten measurements.".into());
     if let Some(apart) = &answer.disaggregated {
         let words = apart.in_words(setting.cluster, workload.prompt);
@@ -51,39 +51,6 @@ fn goal_name(goal: Goal) -> &'static str {
         Goal::Power => "energy per token",
         Goal::Machines => "fewest machines",
     }
-}
-
-fn table(heading: &Heading, plans: &[Plan]) -> Table {
-    let several = heading.users > 1.0;
-    let at_end = format!(">at {}", figures::count(heading.context));
-    let all = format!(">all {} users", figures::count(heading.users));
-    let prompts = answer::prompts(heading.context);
-    let first: Vec<String> =
-        prompts.iter().map(|prompt| format!(">first after {}k", prompt / PROMPTS[0])).collect();
-    let mut names = vec!["split", "machines", ">tokens/s", at_end.as_str()];
-    names.extend(several.then_some(all.as_str()));
-    names.push(">prompt tokens/s");
-    names.extend(first.iter().map(String::as_str));
-    names.extend([">power", ">J/token", ">against one"]);
-    Table::new(&names, plans.iter().map(|plan| row(plan, several, &prompts)).collect())
-}
-
-fn row(plan: &Plan, several: bool, prompts: &[f64]) -> Vec<String> {
-    let mut row = vec![
-        plan.split.clone(),
-        printable(&figures::machines(plan)),
-        figures::range(plan.decode),
-        figures::range(plan.decode_at_end),
-    ];
-    row.extend(several.then(|| plan.throughput.map_or_else(String::new, figures::range)));
-    row.push(figures::known_range(plan.prefill));
-    row.extend(prompts.iter().map(|prompt| figures::first_token(plan, *prompt)));
-    row.push(figures::known(plan.power, " W"));
-    row.push(figures::known_figure(plan.energy_per_token));
-    row.push(
-        plan.against_one.map_or_else(|| "fits none".into(), |times| format!("{}x", figures::figure(times))),
-    );
-    row
 }
 
 fn pictures(setting: &Setting<'_>, workload: &Workload, plans: &[Plan]) -> Result<Vec<Picture>, ReportError> {

@@ -4,12 +4,13 @@ use super::Question;
 use crate::output::{print_json, print_line, print_table};
 use pomar_plan::{
     Catalogue, Cluster, Link,
-    answer::{Answer, PROMPTS, Plan, Shortage, prompts},
+    answer::{Answer, Plan, Shortage},
     backend,
     budget::Offer,
 };
-use pomar_report::figures::{
-    bytes, count, counted, first_token, known, known_figure, known_range, machines, range,
+use pomar_report::{
+    figures::{bytes, count, counted},
+    tables,
 };
 use serde_json::json;
 
@@ -18,7 +19,7 @@ pub(super) fn answer(question: &Question, answer: &Answer, cluster: &Cluster) ->
     if let Some(shortage) = &answer.shortage {
         return self::shortage(shortage);
     }
-    plans(question, &answer.plans)?;
+    table(tables::plans(&answer.plans, question.context, question.users))?;
     if let Some(best) = answer.plans.first() {
         details(best, cluster)?;
     }
@@ -53,32 +54,9 @@ fn heading(question: &Question) -> anyhow::Result<()> {
     ))
 }
 
-fn plans(question: &Question, plans: &[Plan]) -> anyhow::Result<()> {
-    let at_end = format!(">at {}", count(question.context));
-    let all = format!(">all {} users", question.users);
-    let prompts = prompts(question.context);
-    let first: Vec<String> =
-        prompts.iter().map(|prompt| format!(">first after {}k", prompt / PROMPTS[0])).collect();
-    let mut heading = vec!["split", "machines", ">tokens/s", &at_end];
-    if question.users > 1.0 {
-        heading.push(&all);
-    }
-    heading.push(">prompt tokens/s");
-    heading.extend(first.iter().map(String::as_str));
-    heading.extend([">power", ">J/token", ">against one"]);
-    let row = |plan: &Plan| {
-        let mut row = vec![plan.split.clone(), machines(plan), range(plan.decode), range(plan.decode_at_end)];
-        if question.users > 1.0 {
-            row.push(plan.throughput.map_or_else(String::new, range));
-        }
-        row.push(known_range(plan.prefill));
-        row.extend(prompts.iter().map(|prompt| first_token(plan, *prompt)));
-        row.push(known(plan.power, " W"));
-        row.push(known_figure(plan.energy_per_token));
-        row.push(plan.against_one.map_or_else(|| "fits none".into(), |times| format!("{times:.2}x")));
-        row
-    };
-    print_table(&heading, &plans.iter().map(row).collect::<Vec<_>>())
+fn table((names, rows): tables::Table) -> anyhow::Result<()> {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    print_table(&names, &rows)
 }
 
 fn details(plan: &Plan, cluster: &Cluster) -> anyhow::Result<()> {
@@ -128,46 +106,11 @@ fn shortage(shortage: &Shortage) -> anyhow::Result<()> {
 
 pub(super) fn offers(question: &Question, dollars: f64, offers: &[Offer]) -> anyhow::Result<()> {
     heading(question)?;
-    let row = |offer: &Offer| {
-        let year = offer.year.map(|year| format!(" ({year})")).unwrap_or_default();
-        let price = offer.price.map_or_else(|| "unknown".into(), |price| format!("${}{year}", count(price)));
-        let plan = |show: &dyn Fn(&Plan) -> String| offer.plan.as_ref().map_or_else(|| "-".into(), show);
-        vec![
-            format!("{} x {}", offer.count, offer.machine),
-            offer.name.clone(),
-            bytes(offer.memory),
-            price,
-            known(offer.full_power, " W"),
-            match &offer.plan {
-                Some(plan) => {
-                    let price = offer.plan_price.map(|price| format!(", ${}", count(price)));
-                    format!("{} on {}{}", plan.split, plan.machines.len(), price.unwrap_or_default())
-                }
-                None if offer.too_many => "too many for one place".into(),
-                None => "does not fit".into(),
-            },
-            plan(&|plan| range(plan.decode)),
-            plan(&|plan| known_range(plan.prefill)),
-            plan(&|plan| known_figure(plan.energy_per_token)),
-        ]
-    };
-    let heading = [
-        "what",
-        "name",
-        ">memory",
-        ">list price",
-        ">full power",
-        "plan",
-        ">tokens/s",
-        ">prompt tokens/s",
-        ">J/token",
-    ];
     let (shown, small): (Vec<&Offer>, Vec<&Offer>) =
         offers.iter().partition(|offer| offer.plan.is_some() || offer.memory >= question.weights);
-    print_table(&heading, &shown.into_iter().map(row).collect::<Vec<_>>())?;
+    table(tables::offers(&shown))?;
     if !small.is_empty() {
-        let names: Vec<_> =
-            small.iter().map(|offer| format!("{} x {}", offer.count, offer.machine)).collect();
+        let names: Vec<_> = small.iter().map(|offer| tables::what(offer)).collect();
         print_line(format!("\nToo small for the weights: {}.", names.join(", ")))?;
     }
     print_line(format!(
